@@ -81,33 +81,33 @@ using outbox = basic_outbox<>;
 template <class Any = void>
 class basic_downstream {
  public:
-  explicit basic_downstream(int children) : links_(static_cast<std::size_t>(children)) {}
+  explicit basic_downstream(int children) : children_(static_cast<std::size_t>(children)) {}
 
   /// Appends log items.
   void append(std::span<const std::byte> item);
   /// Bytes for one child, outside the log.
   [[nodiscard]] wire::writer beside(int child) {
-    return wire::writer(links_[static_cast<std::size_t>(child)].beside);
+    return wire::writer(children_[static_cast<std::size_t>(child)].beside);
   }
   [[nodiscard]] bool empty(int child) const noexcept {
-    return has_log(child) && links_[static_cast<std::size_t>(child)].beside.empty();
+    return has_log(child) && children_[static_cast<std::size_t>(child)].beside.empty();
   }
   [[nodiscard]] bool empty() const noexcept;
   /// Whether a child has been given all of the log.
   [[nodiscard]] bool has_log(int child) const noexcept {
-    return links_[static_cast<std::size_t>(child)].at == base_ + log_.size();
+    return children_[static_cast<std::size_t>(child)].at == base_ + log_.size();
   }
   /// Appends the message for a child to `out`; false if there is nothing to send.
   bool take(int child, std::vector<std::byte>& out);
 
  private:
-  struct link {
+  struct child_state {
     std::uint64_t at = 0;     // bytes of the log sent
     std::uint64_t items = 0;  // log items sent
     std::vector<std::byte> beside;
   };
 
-  std::vector<link> links_;
+  std::vector<child_state> children_;
   std::vector<std::byte> log_;  // from byte base_ on
   std::uint64_t base_ = 0;
   std::uint64_t items_ = 0;
@@ -225,14 +225,14 @@ bool basic_outbox<Any>::take(const name_table& names, const readiness_table& tab
 
 template <class Any>
 void basic_downstream<Any>::append(std::span<const std::byte> item) {
-  if (links_.empty()) return;
+  if (children_.empty()) return;
   log_.insert(log_.end(), item.begin(), item.end());
   ++items_;
 }
 
 template <class Any>
 bool basic_downstream<Any>::empty() const noexcept {
-  for (int child = 0; child < static_cast<int>(links_.size()); ++child) {
+  for (int child = 0; child < static_cast<int>(children_.size()); ++child) {
     if (!empty(child)) return false;
   }
   return true;
@@ -243,7 +243,7 @@ bool basic_downstream<Any>::empty() const noexcept {
 template <class Any>
 bool basic_downstream<Any>::take(int child, std::vector<std::byte>& out) {
   if (empty(child)) return false;
-  link& to = links_[static_cast<std::size_t>(child)];
+  child_state& to = children_[static_cast<std::size_t>(child)];
   wire::writer writer(out);
   put_header(writer, {false, to.items});
   writer.raw(std::span(log_).subspan(static_cast<std::size_t>(to.at - base_)));
@@ -252,7 +252,7 @@ bool basic_downstream<Any>::take(int child, std::vector<std::byte>& out) {
   to.at = base_ + log_.size();
   to.items = items_;
   std::uint64_t least = to.at;
-  for (const link& other : links_) least = std::min(least, other.at);
+  for (const child_state& other : children_) least = std::min(least, other.at);
   const auto gone = static_cast<std::size_t>(least - base_);
   if (gone == log_.size()) {
     log_.clear();

@@ -137,7 +137,7 @@ class destination_side {
     if (step && step->ended) return end_at_once(reason::aborted);
     if (here_.closing) return end_at_once(reason::closed);
     if (!step) step = here_.step(one.step);
-    std::uint64_t& expected = step->links[from].expected;
+    std::uint64_t& expected = step->traffic_with[from].expected;
     expected = std::max(expected, one.size);
   }
   /// The bytes of a large value have come, or will not.
@@ -181,8 +181,8 @@ class destination_side {
   }
   /// To the ranks that wait to learn it: this rank takes no more values of the step.
   void announce_end(step_state& step, reason why) {
-    for (const auto& [other, link] : step.links) {
-      if (link.expected > link.taken) here_.out.acknowledge_end(other, step.id, why);
+    for (const auto& [other, traffic] : step.traffic_with) {
+      if (traffic.expected > traffic.taken) here_.out.acknowledge_end(other, step.id, why);
     }
   }
   /// Nobody here waits for values of this step any more. What has come counts as received, unless

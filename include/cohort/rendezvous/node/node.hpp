@@ -326,7 +326,7 @@ class basic_node : private node_state_owner<Any>,
     this->forget_outgoing(step, false);
     this->announce_end(step, step.refusal);
     step.unreceived = 0;
-    for (auto& [other, link] : step.links) link.received = link.sent;
+    for (auto& [other, traffic] : step.traffic_with) traffic.received = traffic.sent;
   }
   /// As much of it as other ranks are told.
   [[nodiscard]] static std::string text_of(const std::exception_ptr& why) {

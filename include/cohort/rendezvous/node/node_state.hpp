@@ -185,12 +185,12 @@ struct node_state {
   }
 
   /// A value of another rank counts as received.
-  void received(step_id step, step_state::link& link, int from, std::uint64_t credit) {
-    ++link.taken;
+  void received(step_id step, step_state::traffic& traffic, int from, std::uint64_t credit) {
+    ++traffic.taken;
     out.acknowledge(from, step, 1, credit);
   }
   void received(step_state& step, int from, std::uint64_t credit) {
-    received(step.id, step.links[from], from, credit);
+    received(step.id, step.traffic_with[from], from, credit);
   }
   /// A value is needed no more. One whose destructor may call anything is destroyed without locks.
   void drop(packet_ptr value) {

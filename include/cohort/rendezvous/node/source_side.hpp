@@ -71,13 +71,13 @@ class source_side {
       one.fail(why);
       return one.end();
     }
-    for (auto& [other, link] : step.links) {
-      if (link.over || link.sent == link.received) continue;
+    for (auto& [other, traffic] : step.traffic_with) {
+      if (traffic.over || traffic.sent == traffic.received) continue;
       if (here_.out.is_lost(other)) {
         one.fail(here_.lost_error(step, other));
         return one.end();
       }
-      watch(step, other, link);
+      watch(step, other, traffic);
     }
     step.drains.push(one);
     step.drain_waits.store(true);  // before the look at the table, which has a lock
@@ -171,12 +171,12 @@ class source_side {
     credit += std::min(one.credit, here_.options.credit - std::min(here_.options.credit, credit));
     step_state* const step = here_.look_up(one.step);
     if (step == nullptr) return;
-    const auto found = step->links.find(from);
-    if (found == step->links.end()) return;
-    step_state::link& link = found->second;
-    const std::uint64_t values = std::min(one.size, link.sent - link.received);
-    link.received += values;
-    if (link.over) return;
+    const auto found = step->traffic_with.find(from);
+    if (found == step->traffic_with.end()) return;
+    step_state::traffic& traffic = found->second;
+    const std::uint64_t values = std::min(one.size, traffic.sent - traffic.received);
+    traffic.received += values;
+    if (traffic.over) return;
     step->unreceived -= values;
     check_drained(*step);
   }
@@ -186,10 +186,11 @@ class source_side {
     step_state* const step = here_.look_up(one.step);
     if (step == nullptr || step->ended) return;
     const step_ptr keep = step->shared_from_this();
-    step_state::link& link = step->links[from];
-    if (one.why != reason::closed && !std::exchange(link.drops, true)) forget_values(*step, from);
-    if (std::exchange(link.over, true)) return;
-    step->unreceived -= link.sent - link.received;
+    step_state::traffic& traffic = step->traffic_with[from];
+    if (one.why != reason::closed && !std::exchange(traffic.drops, true))
+      forget_values(*step, from);
+    if (std::exchange(traffic.over, true)) return;
+    step->unreceived -= traffic.sent - traffic.received;
     check_drained(*step);
   }
   void has_gone(const transfer& what) {
@@ -238,9 +239,9 @@ class source_side {
         if (key.view().key.destination == lost) channel.requests.clear();
       }
       forget_values(*step, lost);
-      const auto link = step->links.find(lost);
-      if (link != step->links.end() && !link->second.over &&
-          link->second.sent != link->second.received) {
+      const auto traffic = step->traffic_with.find(lost);
+      if (traffic != step->traffic_with.end() && !traffic->second.over &&
+          traffic->second.sent != traffic->second.received) {
         end_drains(*step, here_.lost_error(*step, lost));
       }
     }
@@ -293,7 +294,7 @@ class source_side {
     offers_[{to, id}] = {step.shared_from_this(), &channel, number, std::move(value)};
   }
   /// Asks the rank for an answer if it stops taking values of the step before it has all.
-  void watch(step_state& step, int to, step_state::link& one) {
+  void watch(step_state& step, int to, step_state::traffic& one) {
     if (one.over || one.watched == one.sent) return;
     one.watched = one.sent;
     here_.out.write(to, {.kind = record_kind::watch, .step = step.id, .size = one.sent});

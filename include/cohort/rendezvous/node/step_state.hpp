@@ -94,8 +94,8 @@ struct step_state : std::enable_shared_from_this<step_state> {
     std::uint64_t id;
     std::uint64_t number;
   };
-  /// What this rank and another one have sent each other in the step.
-  struct link {
+  /// What this rank and another one have sent each other in the step, in numbers of values.
+  struct traffic {
     std::uint64_t sent = 0;      // values, to there
     std::uint64_t received = 0;  // of these
     std::uint64_t watched = 0;   // of these, as it has been told
@@ -108,7 +108,7 @@ struct step_state : std::enable_shared_from_this<step_state> {
   struct channel {
     step_state* step = nullptr;
     const stored_key* key = nullptr;
-    link* other = nullptr;
+    traffic* other = nullptr;
     std::uint64_t next = 0;  // number of the value sent, or delivered, next
   };
   struct outgoing : channel {
@@ -137,7 +137,7 @@ struct step_state : std::enable_shared_from_this<step_state> {
     if (one.step == nullptr) {
       one.step = this;
       one.key = &at->first;
-      one.other = &links[other];
+      one.other = &traffic_with[other];
     }
     return one;
   }
@@ -154,7 +154,7 @@ struct step_state : std::enable_shared_from_this<step_state> {
   // For the node.
   channel_map<outgoing> out;
   channel_map<incoming> in;
-  short_map<int, link> links;
+  short_map<int, traffic> traffic_with;
   std::uint64_t unreceived = 0;  // values sent to other ranks that take some
   receiver_list drains;
   std::atomic<bool> drain_waits{false};  ///< who empties the local table looks whether that was it
