@@ -157,7 +157,7 @@ class basic_child_session : public std::enable_shared_from_this<basic_child_sess
   }
 
   void leave() {
-    told_ = false;
+    gives_lines_ = false;
     terminate(options_.grace);
   }
 
@@ -269,11 +269,11 @@ class basic_child_session : public std::enable_shared_from_this<basic_child_sess
   }
 
   void deliver(const output_line& line) {
-    if (!told_ || !options_.on_line) return;
+    if (!gives_lines_ || !options_.on_line) return;
     try {
       options_.on_line(line);
     } catch (const std::exception& failed) {
-      told_ = false;
+      gives_lines_ = false;
       log::write(log::level::error,
                  std::string("a handler of the launcher's output threw and gets no more: ") +
                      failed.what());
@@ -286,7 +286,7 @@ class basic_child_session : public std::enable_shared_from_this<basic_child_sess
   std::vector<process_entry> started_by_it_;  ///< when it was terminated
   bool running_ = false;                      ///< until it is reaped
   bool killed_ = false;
-  bool told_ = true;  ///< lines are given to the handler
+  bool gives_lines_ = true;  ///< lines are given to the handler
   int readers_ = 2;
   std::optional<clock::time_point> kill_at_;
   clock::time_point drain_until_;
