@@ -81,7 +81,8 @@ class transfer_source final : public progress::polled_source,
 };
 
 /// What a staged operation waits for: its carrier, first on the way in and then on the way out.
-/// Looks are all there is when a context ends or a future is dropped, and none of its stages blocks.
+/// Looks are all there is when a context ends or a future is dropped, and none of its stages
+/// blocks.
 ///
 /// 1. `start_in`: when the data have come, the operation is posted, or leaves with what has failed,
 ///    but not before the copies are over.
