@@ -42,7 +42,7 @@ struct channel_statistics {
 ///
 /// Its receives keep neither `io.run()` nor laps alive: with nothing else pending the engine sleeps
 /// and the sender's doorbell wakes it. One message at a time is under way to a rank, so its owner
-/// gathers what it has to say until the one before has left. A message has a kind, a number below
+/// gathers what it has to send until the one before has left. A message has a kind, a number below
 /// 64, which costs nothing.
 ///
 /// ```
@@ -60,8 +60,8 @@ struct channel_statistics {
 /// another node; no allocation once buffers have grown. *Source*: `MPI_Isend`, `MPI_Irecv`.
 class channel final : private look_hook {
  public:
-  /// Who speaks over it. Called within looks. What one of these throws ends the operation that it
-  /// is about, also a receive, and `settled` is not called for that.
+  /// The owner of a channel. Called within looks. What one of these throws ends the operation that
+  /// it is about, also a receive, and `settled` is not called for that.
   class client {
    public:
     /// The next message of that rank. Its bytes are valid until this returns.

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file The names and signatures that a rank knows, each stored once and spoken of by a number,
+/// \file The names and signatures that a rank knows, each stored once and referred to by a number,
 /// with a small map from the epochs of one name to indexes.
 
 #include <cohort/protocol/signature.hpp>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file The numbers by which a rank speaks of names, signatures and submissions; and what must be
+/// \file The numbers by which a rank refers to names, signatures and submissions; and what must be
 /// equal on all ranks for one operation, and what the protocol asks about it.
 
 #include <cohort/core/buffer.hpp>

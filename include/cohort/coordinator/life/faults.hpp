@@ -32,7 +32,7 @@ class fault_handling {
     none,
     known,    ///< a data operation has failed, here or elsewhere
     of_all,   ///< by the log, so all ranks hear of it
-    settled,  ///< all have heard: none starts anything any more
+    settled,  ///< all have learned it: none starts anything any more
   };
   [[nodiscard]] bool any() const noexcept { return stage_ != stage::none; }
   [[nodiscard]] bool of_all() const noexcept { return stage_ >= stage::of_all; }

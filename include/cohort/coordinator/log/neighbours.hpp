@@ -37,7 +37,7 @@ enum message_kind : unsigned {
 };
 
 /// What the protocol's node has for a neighbour leaves here, and what comes enters it; so do a few
-/// words beside it. A rank that has broken down says that last.
+/// messages beside it. A rank that has broken down sends that last.
 template <class Any>
 class neighbours_in_tree final : private comm::channel::client {
  public:
@@ -53,7 +53,7 @@ class neighbours_in_tree final : private comm::channel::client {
     if (!shape.is_root()) edges_.push_back({shape.parent()});
     for (const int rank : shape.children()) edges_.push_back({rank});
   }
-  /// To hear of them; throws std::system_error.
+  /// Opens the channel to them; throws std::system_error.
   void open() {
     std::vector<int> all;
     for (const edge& one : edges_) all.push_back(one.rank);
@@ -77,7 +77,7 @@ class neighbours_in_tree final : private comm::channel::client {
   void ping_parent() noexcept { edges_.front().pings = true; }
   /// When it last gave one.
   [[nodiscard]] clock::time_point answered() const noexcept { return answered_; }
-  /// The children are to hear that all ranks have closed after a fault.
+  /// The children are to learn that all ranks have closed after a fault.
   void settle_children() {
     const std::size_t above = edges_.size() - log_.node.shape().children().size();
     for (std::size_t i = above; i < edges_.size(); ++i) edges_[i].settles = true;
@@ -105,7 +105,7 @@ class neighbours_in_tree final : private comm::channel::client {
     int rank = -1;
     bool pings = false;    // whether the other rank is there, or
     bool answers = false;  // that this one is, or
-    bool settles = false;  // that all ranks have closed after a fault: to be said
+    bool settles = false;  // that all ranks have closed after a fault: to be sent
   };
 
   void received(int from, unsigned kind, std::span<const std::byte> message) override {

@@ -207,7 +207,7 @@ struct inquiry {
   bool aborts = false;           ///< the communicators are to end when the answers are there
   std::chrono::steady_clock::time_point until{};
   std::vector<std::optional<rank_position>> answers;  ///< of each rank
-  /// It is about something that is not in the queue of a device: who hears what was found out.
+  /// It is about something that is not in the queue of a device: who gets what was found out.
   std::function<void(const std::string&)> report{};
 
   [[nodiscard]] bool is_answered() const noexcept {

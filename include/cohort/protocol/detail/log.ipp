@@ -241,7 +241,7 @@ void basic_node<Any>::apply_generation(std::size_t keep) {
   observed(part::generation);
 }
 
-// Nothing speaks of names by number now but what is listed here: the rest has been dropped.
+// Nothing refers to names by number now but what is listed here: the rest has been dropped.
 template <class Any>
 void basic_node<Any>::purge_names() {
   std::vector<name_index> needed;
