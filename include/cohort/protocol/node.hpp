@@ -160,8 +160,7 @@ class basic_node {
     const int source = tree_.source_of(child);
     return source >= 0 && down_.has_log(source);
   }
-  /// Whether this rank has sent and received everything: its communicator can be freed (protocol
-  /// L6).
+  /// Whether this rank has sent and received all: its communicator can be freed (protocol L6).
   [[nodiscard]] bool released() const noexcept;
 
   // ---- time ----
