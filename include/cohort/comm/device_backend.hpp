@@ -197,8 +197,6 @@ class device_backend {
   /// Takes the place of the opening of a set among the operations: those that are started from here
   /// on wait for it. `open` or `close` of that set follows.
   virtual void reserve(std::uint32_t set) { static_cast<void>(set); }
-  /// Whether it reduces also what devices cannot. The same on all ranks.
-  [[nodiscard]] virtual bool reduces_on_host() const noexcept { return false; }
   /// Why it cannot do such an operation, by what is equal on all ranks; empty: it can.
   [[nodiscard]] virtual std::string refuses(const device_call& what) const = 0;
   /// Whether it does operations with `tensor::rounded` and `wire`.

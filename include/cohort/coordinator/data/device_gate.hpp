@@ -85,7 +85,6 @@ class device_gate {
   }
   /// What is not for this backend is a mistake of this rank.
   void require(task& one, std::string_view name, const protocol::signature& sig) {
-    const auto code = static_cast<reduction_code>(sig.reduction);
     std::string why;
     if (!backend_) {
       why = "this set has no backend for devices";
@@ -93,8 +92,6 @@ class device_gate {
       why = std::string(backend_->name()) + " makes none";
     } else if ((one.flags & protocol::signature_flag::half_on_wire) != 0 && !backend_->casts()) {
       why = "its backend for devices rounds nothing to 16 bits";
-    } else if (!devices_have(code) && !backend_->reduces_on_host()) {
-      why = "devices have no " + name_of(code);
     } else {
       const comm::request_source::guard hold(log_.source);
       comm::device_call what;

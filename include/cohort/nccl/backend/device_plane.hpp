@@ -222,9 +222,6 @@ class device_plane : public comm::device_backend,
   void open(std::uint32_t set, const cohort::communicator& over,
             std::function<void(std::exception_ptr)> done) override;
   void reserve(std::uint32_t set) override;
-  [[nodiscard]] bool reduces_on_host() const noexcept override {
-    return extras_.host != nullptr && options_.host_path;
-  }
   [[nodiscard]] std::string refuses(const comm::device_call& what) const override;
   [[nodiscard]] bool casts() const noexcept override { return true; }
   [[nodiscard]] bool makes_arenas() const noexcept override { return extras_.arenas != nullptr; }
