@@ -88,7 +88,7 @@ class device_gate {
     std::string why;
     if (!backend_) {
       why = "this set has no backend for devices";
-    } else if (one.kind == op_kind::arena_add && !backend_->makes_arenas()) {
+    } else if (one.kind == op_kind::arena_add && backend_->arenas() == nullptr) {
       why = std::string(backend_->name()) + " makes none";
     } else if ((one.flags & protocol::signature_flag::half_on_wire) != 0 && !backend_->casts()) {
       why = "its backend for devices rounds nothing to 16 bits";
@@ -119,19 +119,20 @@ class device_gate {
   }
   /// Finds out what of a task lies in arenas, and keeps that memory. In words, for the signature;
   /// empty where none does. Only what is reduced or broadcast in place can stay there.
-  [[nodiscard]] std::string find_places(task& one) const {
-    if (!backend_ || !one.device) return {};
-    for (comm::device_buffer& each : one.device->buffers) {
-      if (!each.lease) static_cast<void>(backend_->place_of(each.data, each.bytes, each.lease));
-    }
-    if (!is_fusible(one.kind)) return {};
+  [[nodiscard]] std::string locate(task& one) const {
+    const comm::device_arenas* const arenas = backend_ ? backend_->arenas() : nullptr;
+    if (arenas == nullptr || !one.device) return {};
+    const bool may_stay = is_fusible(one.kind);
     bool any = false;
-    for (std::size_t i = 0; i < one.tensors(); ++i) {
-      tensor& each = one[i];
-      if (each.kernels == nullptr || each.in != each.out || each.wire != nullptr) continue;
-      std::shared_ptr<const void> lease;  // its buffer has one
-      each.place = backend_->place_of(each.out, each.bytes(), lease);
-      any = any || each.place.arena != 0;
+    std::size_t next = 0;
+    for (comm::device_buffer& each : one.device->buffers) {
+      if (!may_stay && each.lease) continue;
+      const comm::arena_place place = arenas->locate(each);
+      if (!may_stay || next == one.tensors()) continue;
+      tensor& its = one[next++];  // in place there is one buffer for each tensor, in their order
+      if (its.kernels == nullptr || its.in != its.out || its.wire != nullptr) continue;
+      its.place = place;
+      any = any || place.arena != 0;
     }
     std::string text;
     for (std::size_t i = 0; any && i < one.tensors(); ++i) {

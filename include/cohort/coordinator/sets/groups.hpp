@@ -126,7 +126,7 @@ class group_list {
       one.take(sig);
       try {
         if (!one.error) log_.device.require(one, name, sig);
-        sig.places = log_.device.find_places(one);
+        sig.places = log_.device.locate(one);
       } catch (...) {
         one.fail(std::current_exception());
       }
