@@ -7,6 +7,8 @@
 #include <cohort/coordinator/verbs/bundle_verbs.hpp>
 
 #include <concepts>
+#include <cstdint>
+#include <exception>
 #include <memory>
 #include <source_location>
 #include <type_traits>
@@ -56,6 +58,13 @@ struct group_start_body {
   std::shared_ptr<group_state> state;
 };
 
+/// What was captured of a persistent group: the context of a start that captures or replays it.
+struct captured_state {
+  std::weak_ptr<const group_state> group;
+  std::uint64_t start = 0;  ///< the start of the group that captured it: the same on all ranks
+  std::shared_ptr<comm::device_graph> graph;
+};
+
 /// `Captured` is captured_group, which is declared after this.
 template <class Captured>
 struct group_capture_body : group_start_body {
@@ -63,9 +72,8 @@ struct group_capture_body : group_start_body {
   using group_start_body::group_start_body;
 
   static void start(group_capture_body& self, task& of, instance& where) {
-    device_part& part = of.use_device();
-    part.use = comm::device_use::capture;
-    part.captured = self.made;
+    of.use_device().use = comm::device_use::capture;
+    of.context = self.made.get();
     where.start_group(of, *self.state);
   }
   template <class Handler>
@@ -87,9 +95,9 @@ struct group_replay_body : group_start_body {
   static void start(group_replay_body& self, task& of, instance& where) {
     device_part& part = of.use_device();
     part.use = comm::device_use::replay;
-    part.captured = std::move(self.captured);
     part.on = std::move(self.on);
     part.ends = self.ends;
+    of.context = self.captured.get();
     where.start_group(of, *self.state);
   }
   std::shared_ptr<captured_state> captured;

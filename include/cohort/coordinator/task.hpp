@@ -34,15 +34,6 @@ using mpi::kernels_of;
 using mpi::unnamed_element;
 using mpi::wire_kernels;
 
-class group_state;
-
-/// What was captured of a persistent group.
-struct captured_state {
-  std::weak_ptr<const group_state> group;
-  std::uint64_t start = 0;  ///< the start of the group that captured it: the same on all ranks
-  std::shared_ptr<comm::device_graph> graph;
-};
-
 /// What a submission on device memory has beside its tensors.
 struct device_part {
   std::vector<comm::device_buffer> buffers;  ///< of the tensors, and of a result
@@ -51,7 +42,7 @@ struct device_part {
   until ends = until::complete;
   std::vector<std::shared_ptr<comm::device_mark>> marks;
   comm::device_use use = comm::device_use::run;
-  std::shared_ptr<captured_state> captured;  ///< by it, or what it replays
+  std::shared_ptr<comm::device_graph> graph;  ///< where it is captured, or what it replays
 
   /// A buffer that nothing orders with what comes after an enqueued operation, or null.
   [[nodiscard]] const comm::device_buffer* without_order() const noexcept {

@@ -107,16 +107,6 @@ class device_gate {
                                          "' of " + protocol::element_name(sig) +
                                          " in device memory: " + why);
   }
-  /// Why this rank, and every other, cannot capture a persistent group; or nothing.
-  [[nodiscard]] std::string refuses_capture(const task& one) const {
-    const set_view<Any>& set = *one.view;
-    comm::device_call what;
-    describe(what, one, set.rank());
-    what.set = set.place.set;
-    what.use = comm::device_use::capture;
-    for (tensor& each : what.tensors) each.divisor = set.size();
-    return backend_->refuses(what);
-  }
   /// Finds out what of a task lies in arenas, and keeps that memory. In words, for the signature;
   /// empty where none does. Only what is reduced or broadcast in place can stay there.
   [[nodiscard]] std::string locate(task& one) const {

@@ -134,7 +134,7 @@ void keep_for(negotiation<Any>& log, task& copy, const task& one) {
     part.buffers = one.device->buffers;
     part.marks = one.device->marks;
     part.use = one.device->use;
-    part.captured = one.device->captured;
+    part.graph = one.device->graph;
     return;
   }
   for (std::size_t i = 0; i < one.tensors(); ++i) {
