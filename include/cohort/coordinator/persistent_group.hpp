@@ -43,17 +43,11 @@ struct add_group_body : bundle_body<op_kind::all_reduce> {
   std::shared_ptr<instance_handle> where;
 };
 
-struct group_start_body {
-  using signature = void(std::exception_ptr);
+/// What has started stays; where starts are elected, one may be withdrawn until it is.
+struct group_start_body : plain_body {
   explicit group_start_body(std::shared_ptr<group_state> of) : state(std::move(of)) {}
   static void start(group_start_body& self, task& of, instance& where) {
     where.start_group(of, *self.state);
-  }
-  /// What has started stays; where starts are elected, one may be withdrawn until it is.
-  static void cancel(task& of, instance& where) { withdraw_cancelled(of, where); }
-  template <class Handler>
-  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
-    std::forward<Handler>(handler)(std::move(why));
   }
   std::shared_ptr<group_state> state;
 };

@@ -6,6 +6,7 @@
 
 #include <cohort/comm/device_backend.hpp>
 #include <cohort/coordinator/options.hpp>
+#include <cohort/core/error.hpp>
 #include <cohort/core/failure.hpp>
 #include <cohort/core/kinds.hpp>
 #include <cohort/core/pack_layout.hpp>
@@ -20,6 +21,7 @@
 #include <exception>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -125,6 +127,14 @@ class task : public progress::operation {
   [[nodiscard]] tensor& operator[](std::size_t i) noexcept {
     return i == 0 ? first : others[i - 1];
   }
+  /// The `i`-th, which is the last so far.
+  void put(std::size_t i, const tensor& what) {
+    if (i == 0) {
+      first = what;
+    } else {
+      others.push_back(what);
+    }
+  }
   /// As its caller knows it; a literal.
   [[nodiscard]] std::string_view verb() const noexcept {
     if (kind == op_kind::message) return name_of(sends ? op_kind::send : op_kind::recv);
@@ -132,6 +142,9 @@ class task : public progress::operation {
   }
   void fail(std::exception_ptr why) noexcept {
     if (!error) error = std::move(why);
+  }
+  void fail(errc what, const std::string& why) {
+    fail(std::make_exception_ptr(cohort::error(what, why)));
   }
   device_part& use_device() {
     space = memory_space::device;

@@ -49,10 +49,9 @@ struct message_body : submitting_body {
         std::exchange(options.compression, compression::none) != compression::none;
     if (!scales && !compresses) return;
     const std::string verb = Sends ? "send" : "recv";
-    of.fail(std::make_exception_ptr(error(
-        errc::invalid_argument,
-        "rank " + std::to_string(where.rank()) + ": " + verb + " '" + std::string(name.view()) +
-            "': " + (scales ? "scale factors are" : "compression is") + " for reductions")));
+    of.fail(errc::invalid_argument,
+            "rank " + std::to_string(where.rank()) + ": " + verb + " '" + std::string(name.view()) +
+                "': " + (scales ? "scale factors are" : "compression is") + " for reductions");
   }
   template <class Handler>
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {

@@ -114,8 +114,7 @@ concept beside =
 
 inline void require_contiguous(task& of, bool contiguous) {
   if (contiguous) return;
-  of.fail(std::make_exception_ptr(
-      error(errc::not_supported, "named operations take contiguous buffers")));
+  of.fail(errc::not_supported, "named operations take contiguous buffers");
 }
 
 /// Keeps what a verb was given. `use` tells the task of it, once it lies where it stays, and

@@ -20,13 +20,8 @@ namespace cohort::coordination {
 
 struct barrier_body : submitting_body {
   using submitting_body::submitting_body;
-  using signature = void(std::exception_ptr);
   static void describe(task&, coordination::signature& sig, const instance&) {
     sig.kind = op_kind::barrier;
-  }
-  template <class Handler>
-  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
-    std::forward<Handler>(handler)(std::move(why));
   }
 };
 
@@ -102,16 +97,12 @@ struct join_body {
 
 /// `Set` is process_set, which is declared after this.
 template <class Set>
-struct add_set_body {
+struct add_set_body : plain_body {
   using signature = void(std::exception_ptr, Set);
   explicit add_set_body(ranks members) { record.members = std::move(members); }
   static void start(add_set_body& self, task& of, instance& where) {
     of.context = &self.record;
     where.add_set(of);
-  }
-  static void cancel(task& of, instance& where) {
-    where.withdraw(of, progress::emitting_deadline() ? protocol::withdrawal_reason::deadline
-                                                     : protocol::withdrawal_reason::cancelled);
   }
   template <class Handler>
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
@@ -120,8 +111,7 @@ struct add_set_body {
   creation record;
 };
 
-struct shutdown_body {
-  using signature = void(std::exception_ptr);
+struct shutdown_body : plain_body {
   explicit shutdown_body(protocol::departure how_ = protocol::departure::drained) : how(how_) {}
   protocol::departure how;
   static void start(shutdown_body& self, task& of, instance& where) {
@@ -129,10 +119,6 @@ struct shutdown_body {
     where.wait_closed(of);
   }
   static void cancel(task& of, instance& where) { where.stop_waiting(of); }
-  template <class Handler>
-  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
-    std::forward<Handler>(handler)(std::move(why));
-  }
 };
 
 struct add_arena_body : submitting_body {
@@ -150,8 +136,7 @@ struct add_arena_body : submitting_body {
     of.row_bytes = bytes;
     of.context = &made;
     if (bytes != 0 && std::in_range<std::int64_t>(bytes)) return;
-    of.fail(std::make_exception_ptr(
-        error(errc::invalid_argument, "an arena of " + std::to_string(bytes) + " bytes")));
+    of.fail(errc::invalid_argument, "an arena of " + std::to_string(bytes) + " bytes");
   }
   template <class Handler>
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {

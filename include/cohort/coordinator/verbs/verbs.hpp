@@ -62,16 +62,15 @@ void describe_reduction(task& of, signature& sig, const instance& where) {
     of.first.operation = mpi::op_of<Op, T>();
   }
   if ((sig.prescale != 1 || sig.postscale != 1) && kernels_of<T>.scale == nullptr) {
-    of.fail(std::make_exception_ptr(
-        error(errc::invalid_argument, "scale factors need floating-point elements")));
+    of.fail(errc::invalid_argument, "scale factors need floating-point elements");
   }
 }
 
 inline void require_root(task& of, signature& sig, int root, const instance& where) {
   sig.root = root;
   if (root >= 0 && root < where.size()) return;
-  of.fail(std::make_exception_ptr(error(
-      errc::bad_root, "root=" + std::to_string(root) + ", ranks=" + std::to_string(where.size()))));
+  of.fail(errc::bad_root,
+          "root=" + std::to_string(root) + ", ranks=" + std::to_string(where.size()));
   sig.root = 0;
 }
 
@@ -128,9 +127,8 @@ struct all_reduce_to_body : submitting_body {
     of.first.count = count;
     of.first.kernels = &kernels_of<value>;
     if (count != room) {
-      of.fail(std::make_exception_ptr(
-          error(errc::size_mismatch,
-                "in=" + std::to_string(count) + ", out=" + std::to_string(room) + " elements")));
+      of.fail(errc::size_mismatch,
+              "in=" + std::to_string(count) + ", out=" + std::to_string(room) + " elements");
     }
     describe_reduction<Op, value>(of, sig, where);
   }
@@ -227,11 +225,10 @@ struct all_to_all_body : making_body<In> {
     }
     if (splits.size() != static_cast<std::size_t>(where.size()) || negative ||
         sum != static_cast<std::int64_t>(of.first.count)) {
-      of.fail(std::make_exception_ptr(
-          error(errc::invalid_argument, "splits=" + std::to_string(splits.size()) + " of " +
-                                            std::to_string(where.size()) +
-                                            " ranks, sum=" + std::to_string(sum) +
-                                            ", elements=" + std::to_string(of.first.count))));
+      of.fail(errc::invalid_argument, "splits=" + std::to_string(splits.size()) + " of " +
+                                          std::to_string(where.size()) +
+                                          " ranks, sum=" + std::to_string(sum) +
+                                          ", elements=" + std::to_string(of.first.count));
     }
     of.context = this;
     of.make_result = [](task& self, std::span<const std::int64_t> rows) -> void* {
@@ -308,9 +305,9 @@ struct scatter_body : submitting_body {
     of.first.count = count * ranks;
     of.first.kernels = &kernels_of<value>;
     if (where.rank() == root && given != of.first.count) {
-      of.fail(std::make_exception_ptr(error(
-          errc::size_mismatch, "in=" + std::to_string(given) + ", out=" + std::to_string(count) +
-                                   " elements of " + std::to_string(ranks) + " ranks")));
+      of.fail(errc::size_mismatch, "in=" + std::to_string(given) +
+                                       ", out=" + std::to_string(count) + " elements of " +
+                                       std::to_string(ranks) + " ranks");
     }
   }
   template <class Handler>
