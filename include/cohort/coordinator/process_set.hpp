@@ -8,7 +8,6 @@
 #include <cohort/coordinator/verbs/bundle_blocks.hpp>
 #include <cohort/coordinator/verbs/bundle_verbs.hpp>
 #include <cohort/coordinator/verbs/explained_verbs.hpp>
-#include <cohort/coordinator/verbs/message_verbs.hpp>
 #include <cohort/coordinator/verbs/set_verbs.hpp>
 #include <cohort/coordinator/verbs/verbs.hpp>
 

@@ -5,8 +5,8 @@
 /// \file Turns a submission of float or double into one of 16-bit numbers.
 
 #include <cohort/coordinator/bundle.hpp>
+#include <cohort/coordinator/instance.hpp>
 #include <cohort/coordinator/options.hpp>
-#include <cohort/coordinator/task.hpp>
 #include <cohort/core/element.hpp>
 #include <cohort/protocol/validation.hpp>
 

@@ -6,7 +6,7 @@
 
 #include <cohort/comm/device_backend.hpp>
 #include <cohort/coordinator/data/whole_calls.hpp>
-#include <cohort/coordinator/task.hpp>
+#include <cohort/coordinator/instance.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -6,7 +6,6 @@
 
 #include <cohort/coordinator/bundle.hpp>
 #include <cohort/coordinator/instance.hpp>
-#include <cohort/coordinator/task.hpp>
 #include <cohort/protocol/validation.hpp>
 
 #include <cstddef>

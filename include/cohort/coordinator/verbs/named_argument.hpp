@@ -7,7 +7,7 @@
 
 #include <cohort/comm/argument.hpp>
 #include <cohort/comm/device_backend.hpp>
-#include <cohort/coordinator/task.hpp>
+#include <cohort/coordinator/instance.hpp>
 #include <cohort/core/buffer.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/kinds.hpp>
