@@ -40,12 +40,10 @@ struct message_body : submitting_body {
     } else {
       of.first.out = data;
     }
-    of.first.count = count;
-    of.first.kernels = &kernels_of<value>;
+    describe_elements<value>(of, sig, count);
     of.peer = peer;
     of.sends = Sends;
     sig.kind = op_kind::message;
-    describe_element<value>(sig);
     sig.dimensions = shape{static_cast<std::int64_t>(count)};
     sig.root = Sends ? where.rank() : peer;
     sig.detail = static_cast<std::uint64_t>(Sends ? peer : where.rank());
@@ -136,14 +134,12 @@ struct object_body : submitting_body {
   void describe(task& of, coordination::signature& sig, const instance& where) {
     sig.kind = op_kind::all_gather;
     sig.detail = FromAll ? 1 : 2;
-    describe_element<std::byte>(sig);
     if (!FromAll) {
       require_root(of, sig, root, where);
       if (where.rank() != root) bytes.clear();
     }
+    describe_elements<std::byte>(of, sig, bytes.size());
     of.first.in = bytes.data();
-    of.first.count = bytes.size();
-    of.first.kernels = &kernels_of<std::byte>;
     of.sizes.assign(1, static_cast<std::int64_t>(bytes.size()));
     of.row_bytes = 1;
     of.context = this;

@@ -47,6 +47,13 @@ void describe_element(signature& sig) {
   sig.element = kernels_of<T>.element;
   sig.element_size = static_cast<std::uint32_t>(sizeof(T));
 }
+/// Of the only tensor; where it lies the caller says.
+template <class T>
+void describe_elements(task& of, signature& sig, std::size_t count) {
+  of.first.count = count;
+  of.first.kernels = &kernels_of<T>;
+  describe_element<T>(sig);
+}
 
 template <class Op, class T>
 void describe_reduction(task& of, signature& sig, const instance& where) {
@@ -88,10 +95,8 @@ struct in_place_body : submitting_body {
   void describe(task& of, coordination::signature& sig, const instance& where) {
     const auto [data, count] = buffer.use(of, "buffer");
     sig.kind = Kind;
+    describe_elements<value>(of, sig, count);
     of.first.in = of.first.out = data;
-    of.first.count = count;
-    of.first.kernels = &kernels_of<value>;
-    describe_element<value>(sig);
     sig.dimensions = shape{static_cast<std::int64_t>(count)};
     if constexpr (is_reduction(Kind)) describe_reduction<Op, value>(of, sig, where);
     if constexpr (is_rooted(Kind)) require_root(of, sig, root, where);
@@ -120,12 +125,10 @@ struct all_reduce_to_body : submitting_body {
     const auto [from, count] = in.use(of, "in");
     const auto [to, room] = out.use(of, "out");
     sig.kind = op_kind::all_reduce;
-    describe_element<value>(sig);
+    describe_elements<value>(of, sig, count);
     sig.dimensions = shape{static_cast<std::int64_t>(count)};
     of.first.in = from;
     of.first.out = to;
-    of.first.count = count;
-    of.first.kernels = &kernels_of<value>;
     if (count != room) {
       of.fail(errc::size_mismatch,
               "in=" + std::to_string(count) + ", out=" + std::to_string(room) + " elements");
@@ -154,10 +157,8 @@ struct making_body : submitting_body {
 
   void describe_input(task& of, coordination::signature& sig) {
     const auto [from, count] = in.use(of, "in");
+    describe_elements<value>(of, sig, count);
     of.first.in = from;
-    of.first.count = count;
-    of.first.kernels = &kernels_of<value>;
-    describe_element<value>(sig);
   }
   /// Where it is known at once how much comes.
   void make_result(task& of, std::size_t count) {
@@ -297,13 +298,11 @@ struct scatter_body : submitting_body {
     const auto [to, count] = out.use(of, "out");
     const auto ranks = static_cast<std::size_t>(where.size());
     sig.kind = op_kind::scatter;
-    describe_element<value>(sig);
+    describe_elements<value>(of, sig, count * ranks);
     sig.dimensions = shape{static_cast<std::int64_t>(count * ranks)};
     require_root(of, sig, root, where);
     of.first.in = from;
     of.first.out = to;
-    of.first.count = count * ranks;
-    of.first.kernels = &kernels_of<value>;
     if (where.rank() == root && given != of.first.count) {
       of.fail(errc::size_mismatch, "in=" + std::to_string(given) +
                                        ", out=" + std::to_string(count) + " elements of " +
