@@ -19,6 +19,5 @@
 #include <cohort/coordinator/coordinator.hpp>
 #include <cohort/coordinator/options_text.hpp>
 #include <cohort/coordinator/persistent_group.hpp>
-#include <cohort/coordinator/plan.hpp>
 #include <cohort/coordinator/process_set.hpp>
 #include <cohort/coordinator/tune.hpp>

@@ -127,6 +127,21 @@ class device_arena {
   device_arena() noexcept {}
 };
 
+/// Of a backend: the arenas that it has made.
+class device_arenas {
+ public:
+  device_arenas(const device_arenas&) = delete;
+  device_arenas& operator=(const device_arenas&) = delete;
+  virtual ~device_arenas() = default;
+
+  /// Where a buffer lies in an arena that operations run in. One in memory of an arena that has no
+  /// lease gets a share of that memory. Called at submission, from any thread.
+  [[nodiscard]] virtual arena_place locate(device_buffer& of) const = 0;
+
+ protected:
+  device_arenas() noexcept {}
+};
+
 /// One elected operation, or a pack of them. The same on all ranks but for pointers, marks, `ends`
 /// and the sizes that a verb lets differ. It lives until its completion.
 struct device_call {
@@ -197,8 +212,6 @@ class device_backend {
   /// Takes the place of the opening of a set among the operations: those that are started from here
   /// on wait for it. `open` or `close` of that set follows.
   virtual void reserve(std::uint32_t set) { static_cast<void>(set); }
-  /// Whether it reduces also what devices cannot. The same on all ranks.
-  [[nodiscard]] virtual bool reduces_on_host() const noexcept { return false; }
   /// Why it cannot do such an operation, by what is equal on all ranks; empty: it can.
   [[nodiscard]] virtual std::string refuses(const device_call& what) const = 0;
   /// Whether it does operations with `tensor::rounded` and `wire`.
@@ -209,17 +222,8 @@ class device_backend {
     static_cast<void>(name);
     return nullptr;
   }
-  /// Whether it can do an operation of the kind `arena_add`.
-  [[nodiscard]] virtual bool makes_arenas() const noexcept { return false; }
-  /// Where a buffer lies in an arena that operations run in, and a share of its memory. Called at
-  /// submission, from any thread.
-  [[nodiscard]] virtual arena_place place_of(const void* data, std::size_t bytes,
-                                             std::shared_ptr<const void>& lease) const {
-    static_cast<void>(data);
-    static_cast<void>(bytes);
-    static_cast<void>(lease);
-    return {};
-  }
+  /// What it makes by operations of the kind `arena_add`. Null: it can do none of these.
+  [[nodiscard]] virtual const device_arenas* arenas() const noexcept { return nullptr; }
   /// Marks what the buffers' streams, and `on` if that is one, have queued so far. Called at
   /// submission, from any thread, also before `open`. Throws std::system_error,
   /// error(errc::wrong_device).

@@ -102,15 +102,23 @@ template <class Handler>
   requires requires { typename Handler::target_type; }
 inline constexpr bool is_detached<Handler> = is_detached<typename Handler::target_type>;
 
-/// What cancelling does to an operation that ranks agree upon.
-inline void withdraw_cancelled(task& of, instance& where) {
-  where.withdraw(of, progress::emitting_deadline() ? protocol::withdrawal_reason::deadline
-                                                   : protocol::withdrawal_reason::cancelled);
-}
+/// What the bodies of the verbs share where they say nothing else: there is no result, and what
+/// ranks agree upon is withdrawn when it is cancelled.
+struct plain_body {
+  using signature = void(std::exception_ptr);
+  static void cancel(task& of, instance& where) {
+    where.withdraw(of, progress::emitting_deadline() ? protocol::withdrawal_reason::deadline
+                                                     : protocol::withdrawal_reason::cancelled);
+  }
+  template <class Handler>
+  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
+    std::forward<Handler>(handler)(std::move(why));
+  }
+};
 
-/// What the bodies of the verbs share: submission under a name, and withdrawal. A verb's `describe`
-/// fills in the task and the signature; a mistake of this rank alone goes into `task::error`.
-struct submitting_body {
+/// Submission under a name. A verb's `describe` fills in the task and the signature; a mistake of
+/// this rank alone goes into `task::error`.
+struct submitting_body : plain_body {
   explicit submitting_body(operation_name name_, const call_options& options_ = {})
       : name(std::move(name_)), options(options_), on(options_.on.get()) {}
 
@@ -136,15 +144,13 @@ struct submitting_body {
       of.device->ends = options.ends;
       check_device(of);
     } else if (of.space == memory_space::host && (options.on || options.ends != until::complete)) {
-      of.fail(std::make_exception_ptr(
-          error(errc::invalid_argument, "the options `on` and `ends` are for device memory")));
+      of.fail(errc::invalid_argument, "the options `on` and `ends` are for device memory");
     }
   }
   /// What would let a device use memory that is not there, or without any order.
   void check_device(task& of) const {
     if (const comm::device_buffer* const one = of.device->without_order(); one != nullptr) {
-      of.fail(std::make_exception_ptr(
-          error(errc::invalid_argument, std::string(one->field) + lacks_order)));
+      of.fail(errc::invalid_argument, std::string(one->field) + lacks_order);
     }
     if (!detached) return;
     const auto& all = of.device->buffers;
@@ -154,9 +160,8 @@ struct submitting_body {
     const std::string text = std::string(borrowed->field) +
                              ": a detached operation takes memory that it can keep, not a span";
     log::write(log::level::error, std::string(name.view()) + ": " + text);
-    of.fail(std::make_exception_ptr(error(errc::invalid_argument, text)));
+    of.fail(errc::invalid_argument, text);
   }
-  static void cancel(task& of, instance& where) { withdraw_cancelled(of, where); }
 
   operation_name name;
   call_options options;

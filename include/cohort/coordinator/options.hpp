@@ -62,7 +62,7 @@ struct coordinator_options {
   std::uint64_t timeline_ring = 65536;  ///< events kept in memory
 
   /// Tensors that always travel together, in this order, so that sums are bit-identical from run to
-  /// run, see plan.hpp. Empty: packs form as tensors become ready.
+  /// run, see options_text.hpp. Empty: packs form as tensors become ready.
   fusion_plan frozen_plan;
   /// A pack of the frozen plan that waits longer for a member is given up, with a warning; zero:
   /// never.

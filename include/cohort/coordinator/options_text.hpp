@@ -2,24 +2,50 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file The options of a coordinator as text, and in files.
+/// \file Options of a coordinator and frozen plans, which are made from names and sizes: as text,
+/// and in files.
 
-#include <cohort/coordinator/detail/plain_text.hpp>
+#include <cohort/coordinator/bundle.hpp>
 #include <cohort/coordinator/options.hpp>
-#include <cohort/coordinator/plan.hpp>
 
-#include <algorithm>
-#include <cstddef>
-#include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace cohort {
 
+/// Packs of these tensors, sorted by name, each as full as `fusion_buffer` allows. Tensors above
+/// `fusion_threshold` are in no pack: they travel alone. The plan depends on names, sizes and these
+/// two options only, so it is the same in every run and on every rank.
+/// Throws errc::invalid_argument for a name that is given twice.
+/// \code
+/// std::vector<float> w(1000), b(10);
+/// cohort::coordinator_options options;
+/// options.frozen_plan = cohort::sorted_plan({{"w", sizeof(float) * w.size()}, {"b", 40}});
+/// cohort::coordinator coord(world, options);
+/// \endcode
+[[nodiscard]] fusion_plan sorted_plan(std::vector<named_size> tensors,
+                                      const coordinator_options& options = {});
+/// Of the members of a bundle; the plan is for operations with their names.
+[[nodiscard]] inline fusion_plan sorted_plan(const bundle& tensors,
+                                             const coordinator_options& options = {}) {
+  return sorted_plan(tensors.sizes(), options);
+}
+
+/// A pack per line, each name in quotes, as in `"layer1/w" "layer1/b"`. In the quotes \", \\ and
+/// \x0a stand for a quote, a backslash and the byte of that number. Lines may begin with #.
+[[nodiscard]] std::string to_text(const fusion_plan& plan);
+/// Throws errc::invalid_argument that names the line and what is wrong with it: not such a text, an
+/// empty or too long name, a name that is there twice.
+[[nodiscard]] fusion_plan parse_plan(std::string_view text);
+
+/// Throws std::system_error that names the file.
+void save_plan(const std::string& path, const fusion_plan& plan);
+/// Throws std::system_error that names the file, and what parse_plan throws; 64 MiB at most.
+[[nodiscard]] fusion_plan load_plan(const std::string& path);
+
 /// All of them, one per line: `piece=1048576`, `query_timeout=2s`, `timeline="trace.json"`, and for
-/// each pack of a frozen plan `pack="layer1/w" "layer1/b"`, with the quotes of plan.hpp.
+/// each pack of a frozen plan `pack="layer1/w" "layer1/b"`, with the quotes of plans.
 [[nodiscard]] std::string to_text(const coordinator_options& options);
 
 /// The options of such a text, in any order, and what `describe` has printed; what is not in it
@@ -35,80 +61,13 @@ namespace cohort {
 /// if (world.rank() == 0) cohort::save_options("tuned.txt", coord.options());
 /// co_await coord.shutdown();
 /// \endcode
-inline void save_options(const std::string& path, const coordinator_options& options) {
-  coordination::detail::write_text(path, to_text(options));
-}
+void save_options(const std::string& path, const coordinator_options& options);
 /// Throws std::system_error that names the file, and what parse_options throws; 64 MiB at most.
-[[nodiscard]] inline coordinator_options load_options(const std::string& path,
-                                                      coordinator_options others = {}) {
-  return parse_options(coordination::detail::read_text(path), std::move(others));
-}
-
-// ---- implementation --------------------------------------------------------------------------
-
-inline std::string to_text(const coordinator_options& options) {
-  std::string text;
-  for (const coordination::option_row& row : coordination::option_table()) {
-    text += std::string(row.name) + '=' + row.print(row.get(options)) + '\n';
-  }
-  if (!options.timeline.empty()) {
-    text += "timeline=" + coordination::detail::quoted(options.timeline) + '\n';
-  }
-  for (const auto& pack : options.frozen_plan) {
-    if (!pack.empty()) text += "pack=" + to_text(fusion_plan{pack});
-  }
-  return text;
-}
-
-inline coordinator_options parse_options(std::string_view text, coordinator_options others) {
-  const std::span<const coordination::option_row> table = coordination::option_table();
-  std::vector<bool> seen(table.size() + 1);
-  bool packs = false;
-  std::string plan;  // with as many lines as the text, so that its errors name the right one
-  for (std::size_t number = 1; !text.empty(); ++number) {
-    std::string_view line = coordination::detail::take_line(text);
-    const auto refuse = [number](const std::string& why) {
-      throw coordination::detail::bad_line("options", number, why);
-    };
-    const auto once = [&](std::size_t index, std::string_view name) {
-      if (seen[index]) refuse(std::string(name) + " is there twice");
-      seen[index] = true;
-    };
-    if (line.starts_with('#')) {
-      line = {};
-    } else if (line.starts_with("pack=")) {
-      if (line.size() == 5) refuse("an empty pack");
-      if (line[5] != '"') refuse("not a name in quotes");
-      plan += line.substr(5);
-      packs = true;
-      line = {};
-    } else if (line.starts_with("timeline=")) {
-      once(table.size(), "timeline");
-      line.remove_prefix(9);
-      auto path = coordination::detail::take_quoted(line);
-      if (!path || !line.empty()) refuse("timeline is not a name in quotes");
-      others.timeline = std::move(*path);
-    }
-    plan += '\n';
-    while (!line.empty()) {
-      const std::string_view item = line.substr(0, line.find(' '));
-      line.remove_prefix(std::min(item.size() + 1, line.size()));
-      if (item.empty()) continue;
-      const std::size_t equals = item.find('=');
-      if (equals == std::string_view::npos) refuse("no value: '" + std::string(item) + "'");
-      const std::string_view name = item.substr(0, equals);
-      const auto row = std::find_if(table.begin(), table.end(),
-                                    [name](const auto& each) { return each.name == name; });
-      if (row == table.end()) refuse("unknown option '" + std::string(name) + "'");
-      once(static_cast<std::size_t>(row - table.begin()), name);
-      const auto value = row->parse(item.substr(equals + 1));
-      if (!value) refuse(std::string(item) + " is not " + row->range());
-      row->set(others, *value);
-    }
-  }
-  if (packs) others.frozen_plan = parse_plan(plan);
-  validate(others);
-  return others;
-}
+[[nodiscard]] coordinator_options load_options(const std::string& path,
+                                               coordinator_options others = {});
 
 }  // namespace cohort
+
+#ifndef COHORT_SEPARATE_COMPILATION
+#include <cohort/coordinator/detail/options_text.ipp>
+#endif

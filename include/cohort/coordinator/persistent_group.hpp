@@ -7,6 +7,8 @@
 #include <cohort/coordinator/verbs/bundle_verbs.hpp>
 
 #include <concepts>
+#include <cstdint>
+#include <exception>
 #include <memory>
 #include <source_location>
 #include <type_traits>
@@ -41,19 +43,20 @@ struct add_group_body : bundle_body<op_kind::all_reduce> {
   std::shared_ptr<instance_handle> where;
 };
 
-struct group_start_body {
-  using signature = void(std::exception_ptr);
+/// What has started stays; where starts are elected, one may be withdrawn until it is.
+struct group_start_body : plain_body {
   explicit group_start_body(std::shared_ptr<group_state> of) : state(std::move(of)) {}
   static void start(group_start_body& self, task& of, instance& where) {
     where.start_group(of, *self.state);
   }
-  /// What has started stays; where starts are elected, one may be withdrawn until it is.
-  static void cancel(task& of, instance& where) { withdraw_cancelled(of, where); }
-  template <class Handler>
-  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
-    std::forward<Handler>(handler)(std::move(why));
-  }
   std::shared_ptr<group_state> state;
+};
+
+/// What was captured of a persistent group: the context of a start that captures or replays it.
+struct captured_state {
+  std::weak_ptr<const group_state> group;
+  std::uint64_t start = 0;  ///< the start of the group that captured it: the same on all ranks
+  std::shared_ptr<comm::device_graph> graph;
 };
 
 /// `Captured` is captured_group, which is declared after this.
@@ -63,9 +66,8 @@ struct group_capture_body : group_start_body {
   using group_start_body::group_start_body;
 
   static void start(group_capture_body& self, task& of, instance& where) {
-    device_part& part = of.use_device();
-    part.use = comm::device_use::capture;
-    part.captured = self.made;
+    of.use_device().use = comm::device_use::capture;
+    of.context = self.made.get();
     where.start_group(of, *self.state);
   }
   template <class Handler>
@@ -87,9 +89,9 @@ struct group_replay_body : group_start_body {
   static void start(group_replay_body& self, task& of, instance& where) {
     device_part& part = of.use_device();
     part.use = comm::device_use::replay;
-    part.captured = std::move(self.captured);
     part.on = std::move(self.on);
     part.ends = self.ends;
+    of.context = self.captured.get();
     where.start_group(of, *self.state);
   }
   std::shared_ptr<captured_state> captured;

@@ -8,7 +8,6 @@
 #include <cohort/coordinator/verbs/bundle_blocks.hpp>
 #include <cohort/coordinator/verbs/bundle_verbs.hpp>
 #include <cohort/coordinator/verbs/explained_verbs.hpp>
-#include <cohort/coordinator/verbs/message_verbs.hpp>
 #include <cohort/coordinator/verbs/set_verbs.hpp>
 #include <cohort/coordinator/verbs/verbs.hpp>
 
@@ -71,8 +70,10 @@ class named_verbs : public message_verbs<named_verbs> {
     requires reducible<B, Op> && call_tail<First, Second>
   auto all_reduce(operation_name name, B&& buffer, const Op&, First&& first = First(),
                   Second&& second = Second()) const {
-    return initiate(where_, all_reduce_body<Op, B>(std::move(name), options_in(first), buffer),
-                    token_in(first, second));
+    return initiate(
+        where_,
+        in_place_body<op_kind::all_reduce, Op, B>(std::move(name), options_in(first), buffer),
+        token_in(first, second));
   }
   /// Out of place: `out` has as many elements as `in`.
   template <class In, class Out, class Op, class First = call_options, class Second = not_given>
@@ -97,8 +98,10 @@ class named_verbs : public message_verbs<named_verbs> {
     requires reducible<B, Op> && call_tail<First, Second>
   auto reduce(operation_name name, B&& buffer, const Op&, int root, First&& first = First(),
               Second&& second = Second()) const {
-    return initiate(where_, reduce_body<Op, B>(std::move(name), options_in(first), buffer, root),
-                    token_in(first, second));
+    return initiate(
+        where_,
+        in_place_body<op_kind::reduce, Op, B>(std::move(name), options_in(first), buffer, root),
+        token_in(first, second));
   }
 
   /// Copies the root's buffer to every rank.
@@ -106,7 +109,9 @@ class named_verbs : public message_verbs<named_verbs> {
     requires named_output<B> && call_tail<First, Second>
   auto broadcast(operation_name name, B&& buffer, int root, First&& first = First(),
                  Second&& second = Second()) const {
-    return initiate(where_, broadcast_body<B>(std::move(name), options_in(first), buffer, root),
+    return initiate(where_,
+                    in_place_body<op_kind::broadcast, void, B>(std::move(name), options_in(first),
+                                                               buffer, root),
                     token_in(first, second));
   }
 

@@ -10,7 +10,7 @@
 #endif
 
 #include <cohort/coordinator.hpp>
-#include <cohort/coordinator/detail/plan.ipp>
+#include <cohort/coordinator/detail/options_text.ipp>
 #include <cohort/coordinator/log/negotiation.hpp>
 #include <cohort/coordinator/timeline/timeline.ipp>
 

@@ -5,8 +5,8 @@
 /// \file Turns a submission of float or double into one of 16-bit numbers.
 
 #include <cohort/coordinator/bundle.hpp>
+#include <cohort/coordinator/instance.hpp>
 #include <cohort/coordinator/options.hpp>
-#include <cohort/coordinator/task.hpp>
 #include <cohort/core/element.hpp>
 #include <cohort/protocol/validation.hpp>
 
@@ -64,9 +64,8 @@ template <class Any>
 void compress(task& one, std::string_view name, protocol::signature& sig) {
   const bool is_f16 = std::exchange(one.wanted, compression::none) == compression::f16;
   const auto refuse = [&](const std::string& why) {
-    one.fail(std::make_exception_ptr(
-        error(errc::invalid_argument,
-              std::string(one.verb()) + " '" + std::string(name) + "': compression " + why)));
+    one.fail(errc::invalid_argument,
+             std::string(one.verb()) + " '" + std::string(name) + "': compression " + why);
   };
   if (!is_reduction(sig.kind)) return refuse("is for all_reduce, reduce and reduce_scatter");
   const element_kernels* const half = is_f16 ? &kernels_of<f16> : &kernels_of<bf16>;

@@ -6,7 +6,7 @@
 
 #include <cohort/comm/device_backend.hpp>
 #include <cohort/coordinator/data/whole_calls.hpp>
-#include <cohort/coordinator/task.hpp>
+#include <cohort/coordinator/instance.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -118,9 +118,9 @@ class device_calls {
       describe(given, *each, of_.here->rank);
       if (!each->device) continue;
       given.marks.insert(given.marks.end(), each->device->marks.begin(), each->device->marks.end());
-      if (each->device->captured) {
+      if (each->device->graph) {
         given.use = each->device->use;
-        given.graph = each->device->captured->graph;
+        given.graph = each->device->graph;
       }
       if (!each->linked) continue;
       own = true;

@@ -85,16 +85,13 @@ class device_gate {
   }
   /// What is not for this backend is a mistake of this rank.
   void require(task& one, std::string_view name, const protocol::signature& sig) {
-    const auto code = static_cast<reduction_code>(sig.reduction);
     std::string why;
     if (!backend_) {
       why = "this set has no backend for devices";
-    } else if (one.kind == op_kind::arena_add && !backend_->makes_arenas()) {
+    } else if (one.kind == op_kind::arena_add && backend_->arenas() == nullptr) {
       why = std::string(backend_->name()) + " makes none";
     } else if ((one.flags & protocol::signature_flag::half_on_wire) != 0 && !backend_->casts()) {
       why = "its backend for devices rounds nothing to 16 bits";
-    } else if (!devices_have(code) && !backend_->reduces_on_host()) {
-      why = "devices have no " + name_of(code);
     } else {
       const comm::request_source::guard hold(log_.source);
       comm::device_call what;
@@ -110,31 +107,22 @@ class device_gate {
                                          "' of " + protocol::element_name(sig) +
                                          " in device memory: " + why);
   }
-  /// Why this rank, and every other, cannot capture a persistent group; or nothing.
-  [[nodiscard]] std::string refuses_capture(const task& one) const {
-    const set_view<Any>& set = *one.view;
-    comm::device_call what;
-    describe(what, one, set.rank());
-    what.set = set.place.set;
-    what.use = comm::device_use::capture;
-    for (tensor& each : what.tensors) each.divisor = set.size();
-    return backend_->refuses(what);
-  }
   /// Finds out what of a task lies in arenas, and keeps that memory. In words, for the signature;
   /// empty where none does. Only what is reduced or broadcast in place can stay there.
-  [[nodiscard]] std::string find_places(task& one) const {
-    if (!backend_ || !one.device) return {};
-    for (comm::device_buffer& each : one.device->buffers) {
-      if (!each.lease) static_cast<void>(backend_->place_of(each.data, each.bytes, each.lease));
-    }
-    if (!is_fusible(one.kind)) return {};
+  [[nodiscard]] std::string locate(task& one) const {
+    const comm::device_arenas* const arenas = backend_ ? backend_->arenas() : nullptr;
+    if (arenas == nullptr || !one.device) return {};
+    const bool may_stay = is_fusible(one.kind);
     bool any = false;
-    for (std::size_t i = 0; i < one.tensors(); ++i) {
-      tensor& each = one[i];
-      if (each.kernels == nullptr || each.in != each.out || each.wire != nullptr) continue;
-      std::shared_ptr<const void> lease;  // its buffer has one
-      each.place = backend_->place_of(each.out, each.bytes(), lease);
-      any = any || each.place.arena != 0;
+    std::size_t next = 0;
+    for (comm::device_buffer& each : one.device->buffers) {
+      if (!may_stay && each.lease) continue;
+      const comm::arena_place place = arenas->locate(each);
+      if (!may_stay || next == one.tensors()) continue;
+      tensor& its = one[next++];  // in place there is one buffer for each tensor, in their order
+      if (its.kernels == nullptr || its.in != its.out || its.wire != nullptr) continue;
+      its.place = place;
+      any = any || place.arena != 0;
     }
     std::string text;
     for (std::size_t i = 0; any && i < one.tensors(); ++i) {

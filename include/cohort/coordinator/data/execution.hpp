@@ -7,7 +7,6 @@
 #include <cohort/coordinator/data/device_calls.hpp>
 #include <cohort/coordinator/data/lane.hpp>
 #include <cohort/coordinator/data/packed_calls.hpp>
-#include <cohort/coordinator/data/sized_calls.hpp>
 #include <cohort/coordinator/data/whole_calls.hpp>
 #include <cohort/coordinator/instance.hpp>
 

@@ -5,7 +5,7 @@
 /// \file Operations that are packed, or cut into pieces: all_reduce and broadcast on the host.
 
 #include <cohort/coordinator/data/lane.hpp>
-#include <cohort/coordinator/task.hpp>
+#include <cohort/coordinator/instance.hpp>
 #include <cohort/coordinator/timeline.hpp>
 #include <cohort/core/pack_layout.hpp>
 #include <cohort/core/tool_range.hpp>

@@ -6,7 +6,6 @@
 
 #include <cohort/coordinator/bundle.hpp>
 #include <cohort/coordinator/instance.hpp>
-#include <cohort/coordinator/task.hpp>
 #include <cohort/protocol/validation.hpp>
 
 #include <cstddef>
@@ -134,7 +133,7 @@ void keep_for(negotiation<Any>& log, task& copy, const task& one) {
     part.buffers = one.device->buffers;
     part.marks = one.device->marks;
     part.use = one.device->use;
-    part.captured = one.device->captured;
+    part.graph = one.device->graph;
     return;
   }
   for (std::size_t i = 0; i < one.tensors(); ++i) {

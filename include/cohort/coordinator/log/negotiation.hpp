@@ -17,7 +17,7 @@
 #include <cohort/coordinator/sets/groups.hpp>
 #include <cohort/coordinator/sets/set_list.hpp>
 #include <cohort/coordinator/sets/set_view.hpp>
-#include <cohort/coordinator/timeline/recorder.hpp>
+#include <cohort/coordinator/timeline.hpp>
 #include <cohort/progress/context.hpp>
 #include <cohort/protocol/node.hpp>
 

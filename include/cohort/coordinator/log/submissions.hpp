@@ -38,7 +38,7 @@ class submissions {
       return submit(one, name, wire, site, deadline);
     }
     if (one.space != memory_space::host) {
-      if (std::string places = log_.device.find_places(one); places != sig.places) {
+      if (std::string places = log_.device.locate(one); places != sig.places) {
         protocol::signature placed = sig;
         placed.places = std::move(places);
         return submit(one, name, placed, site, deadline);

@@ -8,12 +8,14 @@
 #include <cohort/coordinator/data/compress.hpp>
 #include <cohort/coordinator/data/data_plane.hpp>
 #include <cohort/coordinator/data/stand_in.hpp>
+#include <cohort/coordinator/sets/group_capture.hpp>
 #include <cohort/coordinator/sets/set_view.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <source_location>
@@ -43,6 +45,7 @@ class persistent_state final : public group_state,
 
  private:
   friend class group_list<Any>;
+  friend class group_capture<Any>;
   void data_done(execution& what) noexcept override {
     for (task* each : what.tasks) {
       if (!each->linked) {
@@ -126,7 +129,7 @@ class group_list {
       one.take(sig);
       try {
         if (!one.error) log_.device.require(one, name, sig);
-        sig.places = log_.device.find_places(one);
+        sig.places = log_.device.locate(one);
       } catch (...) {
         one.fail(std::current_exception());
       }
@@ -153,14 +156,16 @@ class group_list {
     one.take(group.sig_);
     one.first = group.members_.front();
     one.others.assign(group.members_.begin() + 1, group.members_.end());
-    const bool is_on_host = !group.device_ && one.device != nullptr;  // and is to be captured
-    if (group.is_elected() && !is_on_host) return start_elected(one, group);
+    std::optional<group_capture<Any>> capture;  // or a replay; none: a plain start
+    if (one.device) capture.emplace(log_, group, one);
+    if (group.is_elected() && (group.device_ || !capture)) {
+      return start_elected(one, group, capture);
+    }
     {
       const comm::request_source::guard hold(log_.source);
       ++one.view->counted.submitted;
-      if (is_on_host) {
-        one.fail(std::make_exception_ptr(error(
-            errc::not_supported, capture_text(one, group) + ": it is in memory of the host")));
+      if (capture) {
+        one.fail(capture->refused());
         return log_.tasks.complete(one);
       }
       std::optional<std::uint64_t> number;
@@ -276,76 +281,38 @@ class group_list {
 
  private:
   using group_type = persistent_state<Any>;
-  /// The n-th start on one rank belongs to the n-th on the others, as submissions of a name do. A
-  /// capture and a replay are starts that must be the same on all ranks.
-  void start_elected(task& one, group_type& group) {
+  /// The n-th start on one rank belongs to the n-th on the others, as submissions of a name do.
+  void start_elected(task& one, group_type& group,
+                     const std::optional<group_capture<Any>>& capture) {
     protocol::signature sig = group.sig_;
+    std::uint64_t number = 0;
     {
       const comm::request_source::guard hold(log_.source);
+      std::exception_ptr why;
       if (group.name_ == protocol::none || group.removed_) {
+        why = log_.faults.broken ? log_.faults.broken : log_.tasks.refusal(group.text_);
+      } else if (capture) {
+        why = capture->refused();
+      }
+      if (why) {
         ++one.view->counted.submitted;
-        one.fail(log_.faults.broken ? log_.faults.broken : log_.tasks.refusal(group.text_));
+        one.fail(std::move(why));
         return log_.tasks.complete(one);
       }
-      if (group.device_ && !use_device(one, group)) return log_.tasks.complete(one);
-      ++group.starts_;
+      if (group.device_) use_device(one, *group.device_);
+      number = ++group.starts_;
       one.is_start = true;
     }
-    try {
-      if (group.device_) describe_capture(one, group, sig);
-    } catch (...) {
-      one.fail(std::current_exception());  // of this rank alone, and the others hear of it
-    }
+    if (capture) capture->describe(number, sig);
     log_.tasks.submit(one, group.text_ + ": start", sig, group.site_,
                       std::chrono::nanoseconds::zero());
   }
-  /// A start on a device: false if it can be none on any rank.
-  bool use_device(task& one, group_type& group) {
+  /// A removal gives the buffers back.
+  static void use_device(task& one, const device_part& of_group) {
     device_part& part = one.use_device();
-    if (part.use == comm::device_use::capture && !log_.faults.broken && !log_.sets.whole().left &&
-        !log_.faults.any()) {
-      if (const std::string why = log_.device.refuses_capture(one); !why.empty()) {
-        ++one.view->counted.submitted;
-        one.fail(std::make_exception_ptr(
-            error(errc::not_supported, capture_text(one, group) + ": " + why)));
-        return false;
-      }
-    }
-    part.buffers = group.device_->buffers;  // a removal gives them back
-    if (part.on.device < 0) part.on = group.device_->on;
-    if (part.use != comm::device_use::replay) part.ends = group.device_->ends;
-    return true;
-  }
-  /// Says in the signature how the group is started, so that this is the same on all ranks.
-  void describe_capture(task& one, const group_type& group, protocol::signature& sig) {
-    device_part& part = *one.device;
-    if (part.use == comm::device_use::run) return;
-    const captured_state* const known = part.captured.get();
-    if (part.use == comm::device_use::replay) {
-      const bool is_its = known != nullptr && known->graph && known->group.lock().get() == &group;
-      sig.detail = is_its ? 1 + known->start : 1;
-      if (const comm::device_buffer* const span = part.without_order(); is_its && span != nullptr) {
-        throw error(errc::invalid_argument,
-                    capture_text(one, group) + ": " + span->field + lacks_order);
-      }
-      if (is_its) return;
-      throw error(errc::invalid_argument,
-                  capture_text(one, group) + ": what is to be replayed was not captured of it");
-    }
-    sig.detail = 1;
-    part.ends = until::complete;
-    part.captured->group = group.weak_from_this();
-    part.captured->start = group.starts_;
-    part.captured->graph =
-        log_.device->make_graph("the graph of persistent group '" + group.text_ + "'");
-    if (part.captured->graph) return;
-    throw error(errc::not_supported, capture_text(one, group) + ": " +
-                                         std::string(log_.device->name()) + " captures nothing");
-  }
-  [[nodiscard]] std::string capture_text(const task& one, const group_type& group) const {
-    const bool replays = one.device->use == comm::device_use::replay;
-    return "rank " + std::to_string(group.view_.rank()) + ": " + (replays ? "replay" : "capture") +
-           " of persistent group '" + group.text_ + "' of " + protocol::element_name(group.sig_);
+    part.buffers = of_group.buffers;
+    if (part.on.device < 0) part.on = of_group.on;
+    if (part.use != comm::device_use::replay) part.ends = of_group.ends;
   }
 
   negotiation<Any>& log_;

@@ -82,9 +82,8 @@ class set_list {
         return log_.tasks.complete(one);
       }
       if (listed.empty() || listed.back() >= log_.size) {
-        one.fail(std::make_exception_ptr(error(errc::bad_rank, "add_process_set: ranks " +
-                                                                   record.members.str() + " of " +
-                                                                   std::to_string(log_.size))));
+        one.fail(errc::bad_rank, "add_process_set: ranks " + record.members.str() + " of " +
+                                     std::to_string(log_.size));
         return log_.tasks.complete(one);
       }
       if (!listed.contains(log_.rank)) return log_.tasks.complete(one);

@@ -95,7 +95,7 @@ class set_view final : public instance {
       closing.push_back(&one);
       return log_.stay_awake();
     }
-    if (!closed) one.fail(std::make_exception_ptr(error(errc::stalled, not_left_in_time())));
+    if (!closed) one.fail(errc::stalled, not_left_in_time());
     engine_.complete(&one);
   }
   void stop_waiting(task& one) override {
@@ -114,7 +114,7 @@ class set_view final : public instance {
   void add_set(task& one) override {
     one.view = this;
     if (is_whole()) return log_.sets.add(one);
-    one.fail(std::make_exception_ptr(error(errc::not_supported, "a process set of a process set")));
+    one.fail(errc::not_supported, "a process set of a process set");
     const comm::request_source::guard hold(log_.source);
     log_.tasks.complete(one);
   }
@@ -210,7 +210,7 @@ class set_view final : public instance {
   void expire(const std::string& besides = {}) {
     leave_expired = true;
     for (task* each : std::exchange(closing, {})) {
-      each->fail(std::make_exception_ptr(error(errc::stalled, not_left_in_time() + besides)));
+      each->fail(errc::stalled, not_left_in_time() + besides);
       engine_.complete(each);
     }
   }

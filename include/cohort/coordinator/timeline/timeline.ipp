@@ -5,7 +5,6 @@
 /// \file The timeline's events, from the call that records one to the line in the file.
 
 #include <cohort/coordinator/timeline.hpp>
-#include <cohort/coordinator/timeline/json_text.hpp>
 #include <cohort/coordinator/timeline/trace_file.hpp>
 #include <cohort/core/log.hpp>
 

@@ -49,7 +49,7 @@ struct bundle_gather_body : submitting_body {
       append_member(sig.members, {result.names_[i], result.kinds_[i]->element, 0});
     }
     if (result.names_.empty()) {
-      of.fail(std::make_exception_ptr(error(errc::invalid_argument, "an empty bundle")));
+      of.fail(errc::invalid_argument, "an empty bundle");
     }
     of.first.in = mine.data();
     of.first.count = mine.size();
@@ -124,7 +124,7 @@ inline void describe_members(task& of, signature& sig, const bundle& from) {
     append_member(sig.members, {one.name, one.what.kernels->element, one.what.count});
   }
   if (from.size() == 0) {
-    of.fail(std::make_exception_ptr(error(errc::invalid_argument, "an empty bundle")));
+    of.fail(errc::invalid_argument, "an empty bundle");
   }
 }
 
@@ -152,9 +152,8 @@ struct bundle_block_body : submitting_body {
     std::size_t block = 0;
     for (const bundle_access::member& one : bundle_access::members(members)) {
       if (one.what.count % parts != 0) {
-        of.fail(std::make_exception_ptr(
-            error(errc::size_mismatch, "'" + one.name + "' has " + std::to_string(one.what.count) +
-                                           " elements for " + std::to_string(ranks) + " ranks")));
+        of.fail(errc::size_mismatch, "'" + one.name + "' has " + std::to_string(one.what.count) +
+                                         " elements for " + std::to_string(ranks) + " ranks");
       }
       if (!located) result.add(one.name, *one.what.kernels);
       block += one.what.count / parts * one.what.kernels->size;
@@ -229,8 +228,6 @@ struct bundle_block_body : submitting_body {
 
 /// The root's members are cut into blocks, one for each rank, which come into the members of `to`.
 struct bundle_scatter_body : submitting_body {
-  using signature = void(std::exception_ptr);
-
   bundle_scatter_body(bundle from_, bundle to_, const call_options& options_, int root_,
                       std::source_location where)
       : submitting_body(operation_name(std::string(to_.name()), where), options_),
@@ -269,11 +266,10 @@ struct bundle_scatter_body : submitting_body {
           in[i].is_located() == located && in[i].what.count == out[i].what.count * ranks) {
         continue;
       }
-      of.fail(std::make_exception_ptr(
-          error(errc::size_mismatch,
-                "'" + out[i].name + "' of " + std::to_string(out[i].what.count) + " elements on " +
-                    std::to_string(ranks) + " ranks: the root's bundle has no " +
-                    std::to_string(out[i].what.count * ranks) + " of this type in this place")));
+      of.fail(errc::size_mismatch,
+              "'" + out[i].name + "' of " + std::to_string(out[i].what.count) + " elements on " +
+                  std::to_string(ranks) + " ranks: the root's bundle has no " +
+                  std::to_string(out[i].what.count * ranks) + " of this type in this place");
       return;
     }
     if (located) {
@@ -313,11 +309,7 @@ struct bundle_scatter_body : submitting_body {
       tensor what = one.what;
       what.in = nullptr;
       what.count *= ranks;
-      if (index++ == 0) {
-        of.first = what;
-      } else {
-        of.others.push_back(what);
-      }
+      of.put(index++, what);
     }
   }
 

@@ -35,11 +35,7 @@ struct located_members {
       of.use_device().buffers.push_back(one.on_device);
       tensor what = one.what;
       what.out = nullptr;
-      if (index++ == 0) {
-        of.first = what;
-      } else {
-        of.others.push_back(what);
-      }
+      of.put(index++, what);
     }
   }
   /// Memory for what comes of a member: `counts` elements of each rank.
@@ -90,8 +86,6 @@ struct located_members {
 /// The body of the grouped verbs.
 template <op_kind Kind>
 struct bundle_body : submitting_body {
-  using signature = void(std::exception_ptr);
-
   bundle_body(bundle members_, const call_options& options_, reduction_code code_, int root_,
               std::source_location where)
       : submitting_body(operation_name(std::string(members_.name()), where), options_),
@@ -108,7 +102,7 @@ struct bundle_body : submitting_body {
     }
     if (Kind == op_kind::reduce || Kind == op_kind::broadcast) require_root(of, sig, root, where);
     std::int64_t elements = 0;
-    bool first = true;
+    std::size_t index = 0;
     for (const bundle_access::member& one : bundle_access::members(members)) {
       tensor what = one.what;
       if (Kind != op_kind::broadcast) {
@@ -117,31 +111,22 @@ struct bundle_body : submitting_body {
         if (what.operation == MPI_OP_NULL ||
             ((sig.prescale != 1 || sig.postscale != 1) && what.kernels->scale == nullptr) ||
             (code == reduction_code::average && what.kernels->divide == nullptr)) {
-          of.fail(std::make_exception_ptr(
-              error(errc::invalid_argument,
-                    "the reduction is not defined for the elements of '" + one.name + "'")));
+          of.fail(errc::invalid_argument,
+                  "the reduction is not defined for the elements of '" + one.name + "'");
         }
       }
       if (one.is_located()) of.use_device().buffers.push_back(one.on_device);
       append_member(sig.members, {one.name, what.kernels->element, what.count});
       elements += static_cast<std::int64_t>(what.count);
-      if (first) {
-        of.first = what;
-        sig.element = what.kernels->element;
-        sig.element_size = static_cast<std::uint32_t>(what.kernels->size);
-        first = false;
-      } else {
-        of.others.push_back(what);
-      }
+      of.put(index++, what);
     }
-    if (first) {
-      of.fail(std::make_exception_ptr(error(errc::invalid_argument, "an empty bundle")));
+    if (index == 0) {
+      of.fail(errc::invalid_argument, "an empty bundle");
+    } else {
+      sig.element = of.first.kernels->element;
+      sig.element_size = static_cast<std::uint32_t>(of.first.kernels->size);
     }
     sig.dimensions = protocol::shape{elements};
-  }
-  template <class Handler>
-  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
-    std::forward<Handler>(handler)(std::move(why));
   }
 
   bundle members;

@@ -44,9 +44,10 @@ struct takes {
   bool rank = false;  ///< a root, or the other rank of a message
 };
 
-/// A compile error that says what is wrong with the arguments of a verb of one tensor.
+/// A compile error that says what is wrong with the arguments of a verb of one tensor. These
+/// functions return what a verb does, and nothing ever calls them.
 template <takes What, class... Arguments>
-consteval void explain_named() {
+asio::awaitable<void> explain_named() {
   constexpr bool has_name = name_argument<argument_at<0, Arguments...>>;
   static_assert(has_name || any_reduction<Arguments...>,
                 "the name of the operation comes first: a string, the same on all ranks");
@@ -71,11 +72,12 @@ consteval void explain_named() {
                   "this call does not fit: without a name all_reduce is called with a writable "
                   "buffer, a reduction that is defined for its elements, and a completion token");
   }
+  return {};
 }
 
 /// The same of a verb of a bundle.
 template <takes What, class... Arguments>
-consteval void explain_grouped() {
+asio::awaitable<void> explain_grouped() {
   constexpr bool has_bundle = bundle_argument<argument_at<0, Arguments...>>;
   static_assert(has_bundle,
                 "the first argument is a bundle: cohort::bundle(\"name\").add(\"member\", buffer)");
@@ -89,23 +91,26 @@ consteval void explain_grouped() {
                   "one of your own, where the verb reduces, the root where it has one, "
                   "call_options where it takes them, then a completion token");
   }
+  return {};
 }
 
 /// Of the verbs that take no data.
 template <class... Arguments>
-consteval void explain_plain() {
+asio::awaitable<void> explain_plain() {
   static_assert(never_fits<Arguments...>,
                 "this call does not fit: a name or nothing, then a completion token");
+  return {};
 }
 
 /// Of objects.
 template <class... Arguments>
-consteval void explain_object() {
+asio::awaitable<void> explain_object() {
   constexpr bool has_name = name_argument<argument_at<0, Arguments...>>;
   static_assert(has_name, "the name of the operation comes first: a string, the same everywhere");
   static_assert(!has_name || never_fits<Arguments...>,
                 "this call does not fit: after the name comes an object of a type that "
                 "core/wire.hpp can serialise, the root for broadcast_object, then a token");
+  return {};
 }
 
 /// The verbs, and for a call that fits none of them an error that says why.
@@ -119,8 +124,7 @@ class explained_verbs : public Verbs {
       set.all_reduce(std::forward<Arguments>(arguments)...);
     })
   asio::awaitable<void> all_reduce(Arguments&&...) const {
-    explain_named<takes{true, false}, Arguments...>();
-    return {};
+    return explain_named<takes{true, false}, Arguments...>();
   }
   using Verbs::reduce;
   template <class... Arguments>
@@ -128,8 +132,7 @@ class explained_verbs : public Verbs {
       set.reduce(std::forward<Arguments>(arguments)...);
     })
   asio::awaitable<void> reduce(Arguments&&...) const {
-    explain_named<takes{true, true}, Arguments...>();
-    return {};
+    return explain_named<takes{true, true}, Arguments...>();
   }
   using Verbs::broadcast;
   template <class... Arguments>
@@ -137,8 +140,7 @@ class explained_verbs : public Verbs {
       set.broadcast(std::forward<Arguments>(arguments)...);
     })
   asio::awaitable<void> broadcast(Arguments&&...) const {
-    explain_named<takes{false, true}, Arguments...>();
-    return {};
+    return explain_named<takes{false, true}, Arguments...>();
   }
   using Verbs::all_gather;
   template <class... Arguments>
@@ -146,8 +148,7 @@ class explained_verbs : public Verbs {
       set.all_gather(std::forward<Arguments>(arguments)...);
     })
   asio::awaitable<void> all_gather(Arguments&&...) const {
-    explain_named<takes{}, Arguments...>();
-    return {};
+    return explain_named<takes{}, Arguments...>();
   }
   using Verbs::all_to_all;
   template <class... Arguments>
@@ -155,8 +156,7 @@ class explained_verbs : public Verbs {
       set.all_to_all(std::forward<Arguments>(arguments)...);
     })
   asio::awaitable<void> all_to_all(Arguments&&...) const {
-    explain_named<takes{}, Arguments...>();
-    return {};
+    return explain_named<takes{}, Arguments...>();
   }
   using Verbs::reduce_scatter;
   template <class... Arguments>
@@ -164,8 +164,7 @@ class explained_verbs : public Verbs {
       set.reduce_scatter(std::forward<Arguments>(arguments)...);
     })
   asio::awaitable<void> reduce_scatter(Arguments&&...) const {
-    explain_named<takes{true, false}, Arguments...>();
-    return {};
+    return explain_named<takes{true, false}, Arguments...>();
   }
   using Verbs::gather;
   template <class... Arguments>
@@ -173,8 +172,7 @@ class explained_verbs : public Verbs {
       set.gather(std::forward<Arguments>(arguments)...);
     })
   asio::awaitable<void> gather(Arguments&&...) const {
-    explain_named<takes{false, true}, Arguments...>();
-    return {};
+    return explain_named<takes{false, true}, Arguments...>();
   }
   using Verbs::scatter;
   template <class... Arguments>
@@ -182,8 +180,7 @@ class explained_verbs : public Verbs {
       set.scatter(std::forward<Arguments>(arguments)...);
     })
   asio::awaitable<void> scatter(Arguments&&...) const {
-    explain_named<takes{false, true}, Arguments...>();
-    return {};
+    return explain_named<takes{false, true}, Arguments...>();
   }
   using Verbs::send;
   template <class... Arguments>
@@ -191,8 +188,7 @@ class explained_verbs : public Verbs {
       set.send(std::forward<Arguments>(arguments)...);
     })
   asio::awaitable<void> send(Arguments&&...) const {
-    explain_named<takes{false, true}, Arguments...>();
-    return {};
+    return explain_named<takes{false, true}, Arguments...>();
   }
   using Verbs::recv;
   template <class... Arguments>
@@ -200,8 +196,7 @@ class explained_verbs : public Verbs {
       set.recv(std::forward<Arguments>(arguments)...);
     })
   asio::awaitable<void> recv(Arguments&&...) const {
-    explain_named<takes{false, true}, Arguments...>();
-    return {};
+    return explain_named<takes{false, true}, Arguments...>();
   }
   using Verbs::grouped_all_reduce;
   template <class... Arguments>
@@ -209,8 +204,7 @@ class explained_verbs : public Verbs {
       set.grouped_all_reduce(std::forward<Arguments>(arguments)...);
     })
   asio::awaitable<void> grouped_all_reduce(Arguments&&...) const {
-    explain_grouped<takes{true, false}, Arguments...>();
-    return {};
+    return explain_grouped<takes{true, false}, Arguments...>();
   }
   using Verbs::grouped_reduce;
   template <class... Arguments>
@@ -218,8 +212,7 @@ class explained_verbs : public Verbs {
       set.grouped_reduce(std::forward<Arguments>(arguments)...);
     })
   asio::awaitable<void> grouped_reduce(Arguments&&...) const {
-    explain_grouped<takes{true, true}, Arguments...>();
-    return {};
+    return explain_grouped<takes{true, true}, Arguments...>();
   }
   using Verbs::grouped_broadcast;
   template <class... Arguments>
@@ -227,8 +220,7 @@ class explained_verbs : public Verbs {
       set.grouped_broadcast(std::forward<Arguments>(arguments)...);
     })
   asio::awaitable<void> grouped_broadcast(Arguments&&...) const {
-    explain_grouped<takes{false, true}, Arguments...>();
-    return {};
+    return explain_grouped<takes{false, true}, Arguments...>();
   }
   using Verbs::grouped_all_gather;
   template <class... Arguments>
@@ -236,8 +228,7 @@ class explained_verbs : public Verbs {
       set.grouped_all_gather(std::forward<Arguments>(arguments)...);
     })
   asio::awaitable<void> grouped_all_gather(Arguments&&...) const {
-    explain_grouped<takes{}, Arguments...>();
-    return {};
+    return explain_grouped<takes{}, Arguments...>();
   }
   using Verbs::grouped_gather;
   template <class... Arguments>
@@ -245,8 +236,7 @@ class explained_verbs : public Verbs {
       set.grouped_gather(std::forward<Arguments>(arguments)...);
     })
   asio::awaitable<void> grouped_gather(Arguments&&...) const {
-    explain_grouped<takes{false, true}, Arguments...>();
-    return {};
+    return explain_grouped<takes{false, true}, Arguments...>();
   }
   using Verbs::grouped_scatter;
   template <class... Arguments>
@@ -254,8 +244,7 @@ class explained_verbs : public Verbs {
       set.grouped_scatter(std::forward<Arguments>(arguments)...);
     })
   asio::awaitable<void> grouped_scatter(Arguments&&...) const {
-    explain_grouped<takes{false, true}, Arguments...>();
-    return {};
+    return explain_grouped<takes{false, true}, Arguments...>();
   }
   using Verbs::grouped_all_to_all;
   template <class... Arguments>
@@ -263,8 +252,7 @@ class explained_verbs : public Verbs {
       set.grouped_all_to_all(std::forward<Arguments>(arguments)...);
     })
   asio::awaitable<void> grouped_all_to_all(Arguments&&...) const {
-    explain_grouped<takes{}, Arguments...>();
-    return {};
+    return explain_grouped<takes{}, Arguments...>();
   }
   using Verbs::grouped_reduce_scatter;
   template <class... Arguments>
@@ -272,8 +260,7 @@ class explained_verbs : public Verbs {
       set.grouped_reduce_scatter(std::forward<Arguments>(arguments)...);
     })
   asio::awaitable<void> grouped_reduce_scatter(Arguments&&...) const {
-    explain_grouped<takes{true, false}, Arguments...>();
-    return {};
+    return explain_grouped<takes{true, false}, Arguments...>();
   }
   using Verbs::make_persistent;
   template <class... Arguments>
@@ -281,8 +268,7 @@ class explained_verbs : public Verbs {
       set.make_persistent(std::forward<Arguments>(arguments)...);
     })
   asio::awaitable<void> make_persistent(Arguments&&...) const {
-    explain_grouped<takes{true, false}, Arguments...>();
-    return {};
+    return explain_grouped<takes{true, false}, Arguments...>();
   }
   using Verbs::barrier;
   template <class... Arguments>
@@ -290,8 +276,7 @@ class explained_verbs : public Verbs {
       set.barrier(std::forward<Arguments>(arguments)...);
     })
   asio::awaitable<void> barrier(Arguments&&...) const {
-    explain_plain<Arguments...>();
-    return {};
+    return explain_plain<Arguments...>();
   }
   using Verbs::broadcast_object;
   template <class... Arguments>
@@ -299,8 +284,7 @@ class explained_verbs : public Verbs {
       set.broadcast_object(std::forward<Arguments>(arguments)...);
     })
   asio::awaitable<void> broadcast_object(Arguments&&...) const {
-    explain_object<Arguments...>();
-    return {};
+    return explain_object<Arguments...>();
   }
   using Verbs::all_gather_object;
   template <class... Arguments>
@@ -308,8 +292,7 @@ class explained_verbs : public Verbs {
       set.all_gather_object(std::forward<Arguments>(arguments)...);
     })
   asio::awaitable<void> all_gather_object(Arguments&&...) const {
-    explain_object<Arguments...>();
-    return {};
+    return explain_object<Arguments...>();
   }
 };
 

@@ -6,8 +6,7 @@
 /// owners in device memory whose class only the caller knows.
 
 #include <cohort/comm/device_backend.hpp>
-#include <cohort/comm/operation.hpp>
-#include <cohort/coordinator/task.hpp>
+#include <cohort/coordinator/instance.hpp>
 #include <cohort/core/buffer.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/kinds.hpp>
@@ -114,8 +113,7 @@ concept beside =
 
 inline void require_contiguous(task& of, bool contiguous) {
   if (contiguous) return;
-  of.fail(std::make_exception_ptr(
-      error(errc::not_supported, "named operations take contiguous buffers")));
+  of.fail(errc::not_supported, "named operations take contiguous buffers");
 }
 
 /// Keeps what a verb was given. `use` tells the task of it, once it lies where it stays, and

@@ -47,6 +47,13 @@ void describe_element(signature& sig) {
   sig.element = kernels_of<T>.element;
   sig.element_size = static_cast<std::uint32_t>(sizeof(T));
 }
+/// Of the only tensor; where it lies the caller says.
+template <class T>
+void describe_elements(task& of, signature& sig, std::size_t count) {
+  of.first.count = count;
+  of.first.kernels = &kernels_of<T>;
+  describe_element<T>(sig);
+}
 
 template <class Op, class T>
 void describe_reduction(task& of, signature& sig, const instance& where) {
@@ -62,36 +69,37 @@ void describe_reduction(task& of, signature& sig, const instance& where) {
     of.first.operation = mpi::op_of<Op, T>();
   }
   if ((sig.prescale != 1 || sig.postscale != 1) && kernels_of<T>.scale == nullptr) {
-    of.fail(std::make_exception_ptr(
-        error(errc::invalid_argument, "scale factors need floating-point elements")));
+    of.fail(errc::invalid_argument, "scale factors need floating-point elements");
   }
 }
 
 inline void require_root(task& of, signature& sig, int root, const instance& where) {
   sig.root = root;
   if (root >= 0 && root < where.size()) return;
-  of.fail(std::make_exception_ptr(error(
-      errc::bad_root, "root=" + std::to_string(root) + ", ranks=" + std::to_string(where.size()))));
+  of.fail(errc::bad_root,
+          "root=" + std::to_string(root) + ", ranks=" + std::to_string(where.size()));
   sig.root = 0;
 }
 
-/// Reductions in place, and broadcast.
-template <class B>
+/// Reductions in place, and broadcast, where `Op` is void.
+template <op_kind Kind, class Op, class B>
 struct in_place_body : submitting_body {
   using value = value_of<B>;
   using argument = named_argument<B>;
   using signature = typename named_signature<kept_by<argument>>::type;
 
-  in_place_body(operation_name name_, const call_options& options_, std::remove_reference_t<B>& b)
-      : submitting_body(std::move(name_), options_), buffer(b) {}
+  in_place_body(operation_name name_, const call_options& options_, std::remove_reference_t<B>& b,
+                int root_ = -1)
+      : submitting_body(std::move(name_), options_), buffer(b), root(root_) {}
 
-  void describe_buffer(task& of, coordination::signature& sig) {
+  void describe(task& of, coordination::signature& sig, const instance& where) {
     const auto [data, count] = buffer.use(of, "buffer");
+    sig.kind = Kind;
+    describe_elements<value>(of, sig, count);
     of.first.in = of.first.out = data;
-    of.first.count = count;
-    of.first.kernels = &kernels_of<value>;
-    describe_element<value>(sig);
     sig.dimensions = shape{static_cast<std::int64_t>(count)};
+    if constexpr (is_reduction(Kind)) describe_reduction<Op, value>(of, sig, where);
+    if constexpr (is_rooted(Kind)) require_root(of, sig, root, where);
   }
   template <class Handler>
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
@@ -99,42 +107,6 @@ struct in_place_body : submitting_body {
   }
 
   argument buffer;
-};
-
-template <class Op, class B>
-struct all_reduce_body : in_place_body<B> {
-  using in_place_body<B>::in_place_body;
-  void describe(task& of, signature& sig, const instance& where) {
-    sig.kind = op_kind::all_reduce;
-    this->describe_buffer(of, sig);
-    describe_reduction<Op, value_of<B>>(of, sig, where);
-  }
-};
-
-template <class Op, class B>
-struct reduce_body : in_place_body<B> {
-  reduce_body(operation_name name_, const call_options& options_, std::remove_reference_t<B>& b,
-              int root_)
-      : in_place_body<B>(std::move(name_), options_, b), root(root_) {}
-  void describe(task& of, signature& sig, const instance& where) {
-    sig.kind = op_kind::reduce;
-    this->describe_buffer(of, sig);
-    describe_reduction<Op, value_of<B>>(of, sig, where);
-    require_root(of, sig, root, where);
-  }
-  int root;
-};
-
-template <class B>
-struct broadcast_body : in_place_body<B> {
-  broadcast_body(operation_name name_, const call_options& options_, std::remove_reference_t<B>& b,
-                 int root_)
-      : in_place_body<B>(std::move(name_), options_, b), root(root_) {}
-  void describe(task& of, signature& sig, const instance& where) {
-    sig.kind = op_kind::broadcast;
-    this->describe_buffer(of, sig);
-    require_root(of, sig, root, where);
-  }
   int root;
 };
 
@@ -153,16 +125,13 @@ struct all_reduce_to_body : submitting_body {
     const auto [from, count] = in.use(of, "in");
     const auto [to, room] = out.use(of, "out");
     sig.kind = op_kind::all_reduce;
-    describe_element<value>(sig);
+    describe_elements<value>(of, sig, count);
     sig.dimensions = shape{static_cast<std::int64_t>(count)};
     of.first.in = from;
     of.first.out = to;
-    of.first.count = count;
-    of.first.kernels = &kernels_of<value>;
     if (count != room) {
-      of.fail(std::make_exception_ptr(
-          error(errc::size_mismatch,
-                "in=" + std::to_string(count) + ", out=" + std::to_string(room) + " elements")));
+      of.fail(errc::size_mismatch,
+              "in=" + std::to_string(count) + ", out=" + std::to_string(room) + " elements");
     }
     describe_reduction<Op, value>(of, sig, where);
   }
@@ -181,17 +150,15 @@ struct all_reduce_to_body : submitting_body {
 template <class In>
 struct making_body : submitting_body {
   using value = value_of<In>;
-  using result_type = typename named_result<In>::type;
+  using signature = void(std::exception_ptr, typename named_result<In>::type);
 
   making_body(operation_name name_, const call_options& options_, std::remove_reference_t<In>& in_)
       : submitting_body(std::move(name_), options_), result(in_), in(in_) {}
 
   void describe_input(task& of, coordination::signature& sig) {
     const auto [from, count] = in.use(of, "in");
+    describe_elements<value>(of, sig, count);
     of.first.in = from;
-    of.first.count = count;
-    of.first.kernels = &kernels_of<value>;
-    describe_element<value>(sig);
   }
   /// Where it is known at once how much comes.
   void make_result(task& of, std::size_t count) {
@@ -206,6 +173,10 @@ struct making_body : submitting_body {
     const auto sum = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
     return self.result.make(of, static_cast<std::size_t>(sum));
   }
+  template <class Handler>
+  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
+    std::forward<Handler>(handler)(std::move(why), result.take());
+  }
 
   named_result<In> result;  // before the input, which may be moved from
   named_argument<In> in;
@@ -215,7 +186,6 @@ template <class In>
 struct all_gather_body : making_body<In> {
   using making_body<In>::making_body;
   using value = value_of<In>;
-  using signature = void(std::exception_ptr, typename named_result<In>::type);
 
   void describe(task& of, coordination::signature& sig, const instance&) {
     sig.kind = op_kind::all_gather;
@@ -227,10 +197,6 @@ struct all_gather_body : making_body<In> {
     of.make_result = [](task& self, std::span<const std::int64_t> rows) -> void* {
       return making_body<In>::result_of(*static_cast<all_gather_body*>(self.context), self, rows);
     };
-  }
-  template <class Handler>
-  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
-    std::forward<Handler>(handler)(std::move(why), this->result.take());
   }
 };
 
@@ -260,11 +226,10 @@ struct all_to_all_body : making_body<In> {
     }
     if (splits.size() != static_cast<std::size_t>(where.size()) || negative ||
         sum != static_cast<std::int64_t>(of.first.count)) {
-      of.fail(std::make_exception_ptr(
-          error(errc::invalid_argument, "splits=" + std::to_string(splits.size()) + " of " +
-                                            std::to_string(where.size()) +
-                                            " ranks, sum=" + std::to_string(sum) +
-                                            ", elements=" + std::to_string(of.first.count))));
+      of.fail(errc::invalid_argument, "splits=" + std::to_string(splits.size()) + " of " +
+                                          std::to_string(where.size()) +
+                                          " ranks, sum=" + std::to_string(sum) +
+                                          ", elements=" + std::to_string(of.first.count));
     }
     of.context = this;
     of.make_result = [](task& self, std::span<const std::int64_t> rows) -> void* {
@@ -286,7 +251,6 @@ template <class Op, class In>
 struct reduce_scatter_body : making_body<In> {
   using making_body<In>::making_body;
   using value = value_of<In>;
-  using signature = void(std::exception_ptr, typename named_result<In>::type);
 
   void describe(task& of, coordination::signature& sig, const instance& where) {
     sig.kind = op_kind::reduce_scatter;
@@ -300,16 +264,11 @@ struct reduce_scatter_body : making_body<In> {
     this->make_result(of,
                       static_cast<std::size_t>(of.sizes[static_cast<std::size_t>(where.rank())]));
   }
-  template <class Handler>
-  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
-    std::forward<Handler>(handler)(std::move(why), this->result.take());
-  }
 };
 
 template <class In>
 struct gather_body : making_body<In> {
   using value = value_of<In>;
-  using signature = void(std::exception_ptr, typename named_result<In>::type);
 
   gather_body(operation_name name_, const call_options& options_, std::remove_reference_t<In>& in_,
               int root_)
@@ -321,10 +280,6 @@ struct gather_body : making_body<In> {
     require_root(of, sig, root, where);
     if (where.rank() != root) return;
     this->make_result(of, of.first.count * static_cast<std::size_t>(where.size()));
-  }
-  template <class Handler>
-  void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
-    std::forward<Handler>(handler)(std::move(why), this->result.take());
   }
   int root;
 };
@@ -343,17 +298,15 @@ struct scatter_body : submitting_body {
     const auto [to, count] = out.use(of, "out");
     const auto ranks = static_cast<std::size_t>(where.size());
     sig.kind = op_kind::scatter;
-    describe_element<value>(sig);
+    describe_elements<value>(of, sig, count * ranks);
     sig.dimensions = shape{static_cast<std::int64_t>(count * ranks)};
     require_root(of, sig, root, where);
     of.first.in = from;
     of.first.out = to;
-    of.first.count = count * ranks;
-    of.first.kernels = &kernels_of<value>;
     if (where.rank() == root && given != of.first.count) {
-      of.fail(std::make_exception_ptr(error(
-          errc::size_mismatch, "in=" + std::to_string(given) + ", out=" + std::to_string(count) +
-                                   " elements of " + std::to_string(ranks) + " ranks")));
+      of.fail(errc::size_mismatch, "in=" + std::to_string(given) +
+                                       ", out=" + std::to_string(count) + " elements of " +
+                                       std::to_string(ranks) + " ranks");
     }
   }
   template <class Handler>

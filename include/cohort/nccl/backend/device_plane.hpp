@@ -222,16 +222,10 @@ class device_plane : public comm::device_backend,
   void open(std::uint32_t set, const cohort::communicator& over,
             std::function<void(std::exception_ptr)> done) override;
   void reserve(std::uint32_t set) override;
-  [[nodiscard]] bool reduces_on_host() const noexcept override {
-    return extras_.host != nullptr && options_.host_path;
-  }
   [[nodiscard]] std::string refuses(const comm::device_call& what) const override;
   [[nodiscard]] bool casts() const noexcept override { return true; }
-  [[nodiscard]] bool makes_arenas() const noexcept override { return extras_.arenas != nullptr; }
-  [[nodiscard]] comm::arena_place place_of(const void* data, std::size_t bytes,
-                                           std::shared_ptr<const void>& lease) const override {
-    if (extras_.arenas == nullptr) return {};
-    return extras_.arenas->place_of(data, bytes, lease);
+  [[nodiscard]] const comm::device_arenas* arenas() const noexcept override {
+    return extras_.arenas;
   }
   [[nodiscard]] std::shared_ptr<comm::device_graph> make_graph(const std::string& name) override;
   [[nodiscard]] std::shared_ptr<comm::device_mark> mark(

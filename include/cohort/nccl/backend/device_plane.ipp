@@ -35,6 +35,9 @@ COHORT_INLINE void device_plane::facts(
 
 COHORT_INLINE std::string device_plane::refuses(const comm::device_call& what) const {
   if (!is_reduction(what.kind)) return {};
+  if (!devices_have(what.reduction) && (extras_.host == nullptr || !options_.host_path)) {
+    return "devices have no " + name_of(what.reduction);
+  }
   const char* const why = detail::not_of_nccl(what);
   if (extras_.host != nullptr) {
     if (std::string text = extras_.host->refuses(what, why); !text.empty()) return text;

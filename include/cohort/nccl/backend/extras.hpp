@@ -34,16 +34,12 @@ struct device_set;
 
 /// Memory in which operations run without copies. Called with the lock of the issuing source,
 /// unless it says otherwise.
-class arena_maker {
+class arena_maker : public comm::device_arenas {
  public:
-  virtual ~arena_maker() = default;
   /// An operation of the kind `arena_add`. Without the lock.
   virtual void start(comm::device_call& what, comm::backend_completion done) = 0;
   /// See comm::device_backend.
   virtual bool forget(const comm::request_operation& op) = 0;
-  /// From any thread. See comm::device_backend.
-  [[nodiscard]] virtual comm::arena_place place_of(const void* data, std::size_t bytes,
-                                                   std::shared_ptr<const void>& lease) const = 0;
   /// Whether it lies in memory that NCCL knows on all ranks.
   [[nodiscard]] virtual bool is_registered(const void* data) const = 0;
   /// Whether there are arenas, at this position of the log, that NCCL is told of: a set that is

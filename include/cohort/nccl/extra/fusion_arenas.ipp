@@ -34,8 +34,7 @@ class fusion_arenas final : public arena_maker {
 
   void start(comm::device_call& what, comm::backend_completion done) override;
   bool forget(const comm::request_operation& op) override;
-  [[nodiscard]] comm::arena_place place_of(const void* data, std::size_t bytes,
-                                           std::shared_ptr<const void>& lease) const override;
+  [[nodiscard]] comm::arena_place locate(comm::device_buffer& of) const override;
   [[nodiscard]] bool is_registered(const void* data) const override;
   [[nodiscard]] bool are_registered() const noexcept override { return made_ && registers(); }
   [[nodiscard]] progress::look_task<> enlist_all_on(std::shared_ptr<communicator_state> comm,
@@ -182,14 +181,13 @@ COHORT_INLINE progress::look_task<> fusion_arenas::enlist_all_on(
 
 // ---- places ----------------------------------------------------------------------------------
 
-COHORT_INLINE comm::arena_place fusion_arenas::place_of(const void* data, std::size_t bytes,
-                                                        std::shared_ptr<const void>& lease) const {
-  if (bytes == 0) return {};
-  auto memory = table_->find(data);
+COHORT_INLINE comm::arena_place fusion_arenas::locate(comm::device_buffer& of) const {
+  if (of.bytes == 0) return {};
+  auto memory = table_->find(of.data);
   if (!memory) return {};
   const bool known = memory->in_use();
-  const comm::arena_place place = known ? memory->place_of(data, bytes) : comm::arena_place();
-  lease = std::move(memory);
+  const comm::arena_place place = known ? memory->place_of(of.data, of.bytes) : comm::arena_place();
+  if (!of.lease) of.lease = std::move(memory);
   return place;
 }
 
