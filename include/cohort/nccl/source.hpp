@@ -195,7 +195,11 @@ class issue_source final : public progress::polled_source, public asio::executio
   /// Whether nothing of this library runs on the device or is on its way there. Inside
   /// `exclusively`, or in a condition.
   [[nodiscard]] bool is_drained(int device) { return queue_of(device).is_drained(); }
-  /// Runs `function` while nobody else calls NCCL through this source.
+  /// While it is held nobody else calls NCCL through this source.
+  [[nodiscard]] std::unique_lock<std::recursive_mutex> lock() const {
+    return std::unique_lock(mutex_);
+  }
+  /// Runs `function` with that lock.
   template <class Function>
   auto exclusively(Function function) {
     const std::lock_guard hold(mutex_);
@@ -208,8 +212,9 @@ class issue_source final : public progress::polled_source, public asio::executio
 
   /// Takes over a condition: its task goes on in the look that finds it true. Also inside a lap.
   void wait_for(look_condition& one);
-  /// Operations with steps of their own that have ended outside a look: the next one ends them.
-  void end_at_next_look(const std::vector<work*>& ended);
+  /// Inside `exclusively`: an operation with steps of its own has ended outside a look. The next
+  /// one, for which the caller wakes the engine, ends it.
+  void end_at_next_look(work& ended);
   /// The engine ends: what is made now is of no use.
   [[nodiscard]] bool is_ending() const {
     const std::lock_guard hold(mutex_);
