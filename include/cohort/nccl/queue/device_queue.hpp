@@ -88,7 +88,8 @@ class device_queue {
   }
   [[nodiscard]] bool is_launching(const work& op) const noexcept { return launching_ == &op; }
   void take_head() { waiting_.pop_front(); }
-  /// Makes it the call at hand. False: it has nothing to launch, and has ended.
+  /// Makes it the call at hand; an operation with steps of its own says what is to be called.
+  /// False: it has nothing to launch, and has ended. What is thrown leaves it the call at hand.
   [[nodiscard]] bool begin(work& op);
   ncclResult_t issue(work& op);
 
@@ -138,8 +139,6 @@ class device_queue {
     std::vector<buffer_use> uses;
     std::optional<device::event> ahead{};  // must be reached as well, where there is no mark yet
   };
-  [[nodiscard]] ncclResult_t state_of_launch(communicator_state*& of);
-  [[nodiscard]] bool prepared(work& op);
   std::size_t launched(progress::ready_queue& ready);
   std::size_t land(progress::ready_queue& ready);
   void mark_what_aborts_left();

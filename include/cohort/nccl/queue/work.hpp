@@ -147,6 +147,9 @@ struct work_set {
 
   /// With the lock of the source held: each part is at the head of its queue.
   [[nodiscard]] bool is_together() const;
+  /// For one that has launched: the state of the calls of the others, and which communicator `of`
+  /// theirs has answered so.
+  [[nodiscard]] ncclResult_t state_of_others(communicator_state*& of);
   /// Posts them by one group, and returns how many operations have ended by that.
   std::size_t post(progress::ready_queue& ready);
 };
