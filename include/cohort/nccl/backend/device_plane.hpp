@@ -133,11 +133,11 @@ class elected_calls {
   void make();
 
  private:
-  call& add(op_kind kind, const element& as, const void* from, void* to, std::size_t count,
-            std::size_t size, int root = 0);
+  void add(op_kind kind, const treatment& how, const void* from, void* to, std::size_t count,
+           std::size_t size, int root = 0);
   /// Of bytes.
   void move(op_kind kind, const void* from, void* to, std::size_t bytes, int root = 0) {
-    add(kind, element{ncclUint8}, from, to, bytes, 1, root);
+    add(kind, treatment(), from, to, bytes, 1, root);
   }
   [[nodiscard]] bool is_registered(const void* data) const;
   [[nodiscard]] std::byte* take_room(std::size_t bytes);
