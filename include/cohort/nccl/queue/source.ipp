@@ -17,9 +17,8 @@ namespace cohort::nccl {
 
 template <std::derived_from<asio::execution_context> Context>
 issue_source::issue_source(Context& context)
-    : polled_source(cost::dear),
+    : dear_source(asio::use_service<progress::engine>(context)),
       asio::execution_context::service(context),
-      engine_(asio::use_service<progress::engine>(context)),
       ladder_(*this),
       leaving_(*this),
       messages_(*this),
