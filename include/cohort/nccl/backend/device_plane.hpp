@@ -20,7 +20,7 @@
 #include <cohort/nccl/backend/pack_memory.hpp>
 #include <cohort/nccl/backend/submissions.hpp>
 #include <cohort/nccl/communicator.hpp>
-#include <cohort/nccl/queue/work.hpp>
+#include <cohort/nccl/queue/device_queue.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -12,7 +12,7 @@
 #include <cohort/core/buffer.hpp>
 #include <cohort/device/stream.hpp>
 #include <cohort/device/vector.hpp>
-#include <cohort/nccl/queue/work.hpp>
+#include <cohort/nccl/queue/device_queue.hpp>
 
 #include <algorithm>
 #include <memory>
