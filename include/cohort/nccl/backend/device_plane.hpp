@@ -261,7 +261,7 @@ class device_plane : public marking_backend, public std::enable_shared_from_this
   template <class Function>
   void change(Function function) {
     {
-      const auto hold = source_->lock();
+      const auto lock = source_->lock();
       function();
       submit_what_can_be();
     }

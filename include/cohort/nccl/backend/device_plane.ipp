@@ -70,7 +70,8 @@ COHORT_INLINE void device_plane::open(std::uint32_t set, const cohort::communica
 }
 
 COHORT_INLINE void device_plane::reserve(std::uint32_t set) {
-  source_->exclusively([&] { hold({nullptr, {}, set}); });
+  const auto lock = source_->lock();
+  hold({nullptr, {}, set});
 }
 
 /// The place of a set whose opening has not been asked for.
@@ -183,17 +184,16 @@ COHORT_INLINE void device_plane::come_back(elected_work& op, std::exception_ptr 
 
 COHORT_INLINE bool device_plane::forget(const comm::request_operation& op) {
   if (source_ == nullptr) return false;
-  return source_->exclusively([&] {
-    if (extras_.arenas != nullptr && extras_.arenas->forget(op)) return true;
-    for (elected_work* const one : live_) {
-      if (one->what_ == nullptr || !one->done_.is_of(op)) continue;
-      const auto is_it = [&](const held& each) { return each.op == one; };
-      if (std::any_of(held_.begin(), held_.end(), is_it)) return false;
-      one->what_ = nullptr;
-      return true;
-    }
-    return false;
-  });
+  const auto lock = source_->lock();
+  if (extras_.arenas != nullptr && extras_.arenas->forget(op)) return true;
+  for (elected_work* const one : live_) {
+    if (one->what_ == nullptr || !one->done_.is_of(op)) continue;
+    const auto is_it = [&](const held& each) { return each.op == one; };
+    if (std::any_of(held_.begin(), held_.end(), is_it)) return false;
+    one->what_ = nullptr;
+    return true;
+  }
+  return false;
 }
 
 COHORT_INLINE void device_plane::call_at_look(std::function<void()> what) const {
@@ -292,12 +292,11 @@ COHORT_INLINE void device_plane::tell_overdue(const comm::device_call& what, std
 }
 
 COHORT_INLINE bool device_plane::deadline_passed(comm::device_call& what) {
-  return source_->exclusively([&] {
-    for (elected_work* const op : live_) {
-      if (op->what_ == &what) return source_->questions().deadline_passed(*op) || is_overdue(*op);
-    }
-    return true;  // it has ended
-  });
+  const auto lock = source_->lock();
+  for (elected_work* const op : live_) {
+    if (op->what_ == &what) return source_->questions().deadline_passed(*op) || is_overdue(*op);
+  }
+  return true;  // it has ended
 }
 
 // ---- the timeline ----------------------------------------------------------------------------
@@ -315,7 +314,8 @@ COHORT_INLINE std::string device_plane::device_name() const {
 
 COHORT_INLINE void device_plane::record_times(bool yes) {
   if (source_ == nullptr || extras_.times == nullptr || !is_device()) return;
-  source_->exclusively([&] { extras_.times->record(yes, device_); });
+  const auto lock = source_->lock();
+  extras_.times->record(yes, device_);
 }
 
 COHORT_INLINE void device_plane::take_times(

@@ -42,14 +42,12 @@ COHORT_INLINE void elected_work::deliver(progress::operation* base, action what)
 }
 
 COHORT_INLINE bool elected_work::let_go() {
-  device_plane& plane = *plane_;
-  return plane.source_->exclusively([&] {
-    plane.forget(*this);
-    if (turn_) block_->end(*turn_);
-    forget_times(static_cast<bool>(error()));
-    if (use_ == comm::device_use::capture) graph_->abandon();
-    return what_ != nullptr;
-  });
+  const auto lock = plane_->source_->lock();
+  plane_->forget(*this);
+  if (turn_) block_->end(*turn_);
+  forget_times(static_cast<bool>(error()));
+  if (use_ == comm::device_use::capture) graph_->abandon();
+  return what_ != nullptr;
 }
 
 COHORT_INLINE bool elected_work::end_in_lap() {

@@ -219,8 +219,6 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
   failure last_failure_;
 };
 
-class device_queue;
-
 /// Brings communicators down.
 ///
 /// 1. No more calls on the devices concerned. 2. Their operations are failed, before an abort lets
