@@ -14,7 +14,6 @@
 #include <cohort/progress/polled_source.hpp>
 
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -53,12 +52,11 @@ class completion_operation : public progress::operation {
 /// `asio::use_service<completion_source>(io)`.
 ///
 /// Operations stand in *lanes*, one per stream, in the order of their events, so only the head of
-/// each lane is asked for. Asking CUDA costs far more than another look at memory, so while MPI or
-/// another source has something pending that is done once a lap.
+/// each lane is asked for.
 ///
 /// A sticky error, or a device that was reset, ends everybody who waits for that device, on
 /// whichever stream and in whichever context. *Threads*: every function from any thread.
-class completion_source final : public progress::polled_source,
+class completion_source final : public progress::dear_source<std::mutex>,
                                 public asio::execution_context::service {
  public:
   using key_type = completion_source;
@@ -70,28 +68,13 @@ class completion_source final : public progress::polled_source,
   explicit completion_source(Context& context);
   inline ~completion_source() override { engine_.detach(this); }
 
-  [[nodiscard]] progress::engine& engine() const noexcept { return engine_; }
-
   /// Takes over an operation whose event is recorded.
   void add(completion_operation& op);
   /// Ends the wait with `operation_aborted`, unless it has ended. The work on the device goes on.
   void cancel(completion_operation& op);
 
   // Called by the engine. How much the program's streams have to move is not known: 0 bytes.
-  bool begin_lap(progress::ready_queue&) override {
-    mutex_.lock();
-    return true;
-  }
   inline std::size_t test(progress::ready_queue& ready) override;
-  void end_lap() noexcept override { mutex_.unlock(); }
-  [[nodiscard]] std::size_t pending() const noexcept override {
-    return pending_.load(std::memory_order_relaxed);
-  }
-  /// A device answers within microseconds, however long the loop has been quiet before: naps stay
-  /// as short as they are at first.
-  [[nodiscard]] std::chrono::nanoseconds longest_nap() const noexcept override {
-    return pending() == 0 ? polled_source::longest_nap() : engine_.options().nap;
-  }
   inline void leave() override;
   void end() override { leave(); }
 
@@ -113,11 +96,8 @@ class completion_source final : public progress::polled_source,
   std::size_t look_at(lane& one, progress::ready_queue& ready);
   std::size_t end_gone(progress::ready_queue& ready);
 
-  progress::engine& engine_;
-  mutable std::mutex mutex_;  // held for a whole lap
-  std::vector<lane> lanes_;   // none is empty
+  std::vector<lane> lanes_;  // none is empty
   std::uint32_t seen_changes_ = device_state::changes().load();
-  std::atomic<std::size_t> pending_{0};
 };
 
 namespace detail {

@@ -88,16 +88,16 @@ inline int local_rank_from_environment() noexcept {
 inline int count() {
   int number = 0;
   const cudaError_t code = detail::count_into(number);
-  detail::note_current(code);
-  if (code != cudaSuccess && !is_no_device(code)) detail::throw_error(code, "cudaGetDeviceCount");
+  if (code != cudaSuccess && !is_no_device(code)) {
+    detail::throw_error_of_current(code, "cudaGetDeviceCount");
+  }
   return number;
 }
 
 inline int current() {
   int device = 0;
   const cudaError_t code = cudaGetDevice(&device);
-  detail::note_current(code);
-  if (code != cudaSuccess) detail::throw_error(code, "cudaGetDevice");
+  if (code != cudaSuccess) detail::throw_error_of_current(code, "cudaGetDevice");
   return device;
 }
 
@@ -128,8 +128,7 @@ inline int default_device() {
   if (process.fixed >= 0) return process.fixed;
   int number = 0;
   const cudaError_t code = detail::count_into(number);
-  detail::note_current(code);
-  if (code != cudaSuccess) detail::throw_error(code, "cudaGetDeviceCount");
+  if (code != cudaSuccess) detail::throw_error_of_current(code, "cudaGetDeviceCount");
   if (number == 0) throw error(errc::no_device, "the process sees no device");
   const int rank =
       process.local_rank >= 0 ? process.local_rank : detail::local_rank_from_environment();

@@ -219,13 +219,6 @@ inline void note(cudaError_t code, int device, std::uint32_t generation) {
   if (is_gone(code)) state_of(device).context_gone(generation);
 }
 
-/// The same for a call that names no device: its code is about the current one.
-inline void note_current(cudaError_t code) noexcept {
-  int device = -1;
-  if (!is_sticky(code) || cudaGetDevice(&device) != cudaSuccess) return;
-  if (device >= 0 && device < most_devices) state_of(device).lose(code);
-}
-
 [[noreturn]] inline void throw_error(cudaError_t code, const char* call) {
   static_cast<void>(cudaGetLastError());  // reported here, so a later look must not find it
   const std::error_code error = make_error(code);
@@ -234,6 +227,17 @@ inline void note_current(cudaError_t code) noexcept {
   if (is_no_device(code)) text.append(": ").append(cuda_category().message(code));
   if (error.category() == cohort_category()) throw cohort::error(error, text);
   throw std::system_error(error, text);
+}
+
+/// The same for a call that names no device: its code is about the current one, which it may have
+/// lost.
+[[noreturn]] inline void throw_error_of_current(cudaError_t code, const char* call) {
+  int device = -1;
+  if (is_sticky(code) && cudaGetDevice(&device) == cudaSuccess && device >= 0 &&
+      device < most_devices) {
+    state_of(device).lose(code);
+  }
+  throw_error(code, call);
 }
 
 }  // namespace detail

@@ -52,8 +52,7 @@ namespace cohort::device {
   cudaPointerAttributes found{};
   const cudaError_t code = cudaPointerGetAttributes(&found, pointer);
   if (code != cudaSuccess) {
-    detail::note_current(code);
-    if (!is_no_device(code)) detail::throw_error(code, "cudaPointerGetAttributes");
+    if (!is_no_device(code)) detail::throw_error_of_current(code, "cudaPointerGetAttributes");
     static_cast<void>(cudaGetLastError());
     return {};
   }

@@ -196,18 +196,6 @@ class stream {
 
 namespace detail {
 
-/// Where CUDA says that a stream is, or -1.
-inline int device_of(cudaStream_t native) noexcept {
-#if CUDART_VERSION >= 12080
-  int device = -1;
-  if (cudaStreamGetDevice(native, &device) == cudaSuccess) return device;
-  static_cast<void>(cudaGetLastError());  // an older driver
-#else
-  static_cast<void>(native);
-#endif
-  return -1;
-}
-
 /// The handles that mean another stream on each device, or in each thread.
 inline bool is_default_stream(cudaStream_t native) noexcept {
   return native == nullptr || native == cudaStreamLegacy || native == cudaStreamPerThread;
@@ -243,12 +231,19 @@ inline stream::stream(const stream_options& options) {
 
 inline stream stream::borrow(cudaStream_t native, int device) {
   native = detail::by_name(native);
-  const int found = detail::is_default_stream(native) ? current() : detail::device_of(native);
-  if (found >= 0 && device >= 0 && found != device && !detail::is_default_stream(native)) {
-    throw error(errc::wrong_device, "the stream is on device " + std::to_string(found) +
-                                        ", not on " + std::to_string(device));
+  int where = device;
+#if CUDART_VERSION >= 12080
+  if (int found = -1; !detail::is_default_stream(native)) {
+    if (cudaStreamGetDevice(native, &found) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());  // an older driver
+    } else if (device >= 0 && found != device) {
+      throw error(errc::wrong_device, "the stream is on device " + std::to_string(found) +
+                                          ", not on " + std::to_string(device));
+    } else {
+      where = found;
+    }
   }
-  int where = device >= 0 ? device : found;
+#endif
   if (where < 0) where = current();
   check_usable(where);
   auto made = std::make_shared<shared_stream>(where, false);

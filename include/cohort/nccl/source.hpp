@@ -134,12 +134,13 @@ inline progress::look_task<> reached(issue_source& source, device::stream on) {
 ///
 /// It has a \ref device_queue for each device, where it is told how operations are issued, and
 /// parts for what happens to communicators: \ref abort_ladder, \ref departures,
-/// \ref fault_messages, \ref inquiries. The engine looks once a lap while MPI has something
-/// pending, else a few times.
+/// \ref fault_messages, \ref inquiries.
 ///
 /// *Threads*: every function from any thread, but for those of parts, which are called with the
-/// lock held. Calls of NCCL are made by the thread that laps.
-class issue_source final : public progress::polled_source, public asio::execution_context::service {
+/// lock held. It is a recursive one because the source of MPI may start operations here in the lap
+/// for which it is held. Calls of NCCL are made by the thread that laps.
+class issue_source final : public progress::dear_source<std::recursive_mutex>,
+                           public asio::execution_context::service {
  public:
   using key_type = issue_source;
   static inline asio::execution_context::id id;
@@ -149,8 +150,6 @@ class issue_source final : public progress::polled_source, public asio::executio
   template <std::derived_from<asio::execution_context> Context>
   explicit issue_source(Context& context);
   COHORT_INLINE ~issue_source() override;
-
-  [[nodiscard]] progress::engine& engine() const noexcept { return engine_; }
 
   /// Takes over an operation whose events are recorded. It ends with an error at once if its
   /// communicator cannot be used. One that has parts gives each to the queue of its device at once,
@@ -195,7 +194,11 @@ class issue_source final : public progress::polled_source, public asio::executio
   /// Whether nothing of this library runs on the device or is on its way there. Inside
   /// `exclusively`, or in a condition.
   [[nodiscard]] bool is_drained(int device) { return queue_of(device).is_drained(); }
-  /// Runs `function` while nobody else calls NCCL through this source.
+  /// While it is held nobody else calls NCCL through this source.
+  [[nodiscard]] std::unique_lock<std::recursive_mutex> lock() const {
+    return std::unique_lock(mutex_);
+  }
+  /// Runs `function` with that lock.
   template <class Function>
   auto exclusively(Function function) {
     const std::lock_guard hold(mutex_);
@@ -208,8 +211,9 @@ class issue_source final : public progress::polled_source, public asio::executio
 
   /// Takes over a condition: its task goes on in the look that finds it true. Also inside a lap.
   void wait_for(look_condition& one);
-  /// Operations with hooks of their own that have ended outside a look: the next one ends them.
-  void end_at_next_look(const std::vector<work*>& ended);
+  /// Inside `exclusively`: an operation with hooks of its own has ended outside a look. The next
+  /// one, for which the caller wakes the engine, ends it.
+  void end_at_next_look(work& ended);
   /// The engine ends: what is made now is of no use.
   [[nodiscard]] bool is_ending() const {
     const std::lock_guard hold(mutex_);
@@ -217,22 +221,11 @@ class issue_source final : public progress::polled_source, public asio::executio
   }
 
   // Called by the engine.
-  bool begin_lap(progress::ready_queue&) override {
-    mutex_.lock();
-    return true;
-  }
   COHORT_INLINE std::size_t test(progress::ready_queue& ready) override;
-  void end_lap() noexcept override { mutex_.unlock(); }
-  [[nodiscard]] std::size_t pending() const noexcept override {
-    return pending_.load(std::memory_order_relaxed);
-  }
   /// For the time that the engine spends spinning: a nanosecond for each byte that a host moves.
   /// How many bytes a device moves in that time is an estimate, not measured.
   [[nodiscard]] std::size_t bytes() const noexcept override {
     return in_flight_.load(std::memory_order_relaxed) / bytes_per_host_byte;
-  }
-  [[nodiscard]] std::chrono::nanoseconds longest_nap() const noexcept override {
-    return pending() == 0 ? polled_source::longest_nap() : engine_.options().nap;
   }
   COHORT_INLINE void leave() override;
   COHORT_INLINE void end() override;
@@ -275,9 +268,6 @@ class issue_source final : public progress::polled_source, public asio::executio
   void ask_for_errors();
   [[nodiscard]] std::size_t go_on_with_conditions();
 
-  progress::engine& engine_;
-  // Held for a whole lap, in which the source of MPI may start operations here.
-  mutable std::recursive_mutex mutex_;
   std::uint32_t seen_changes_ = 0;  // of devices
   bool ending_ = false;
   bool in_place_ = false;
@@ -291,7 +281,6 @@ class issue_source final : public progress::polled_source, public asio::executio
   inquiries questions_;
   static constexpr auto error_period = std::chrono::milliseconds(2);
   clock::time_point last_asked_{};
-  std::atomic<std::size_t> pending_{0};
   static constexpr std::size_t bytes_per_host_byte = 32;
   std::atomic<std::size_t> in_flight_{0};  // bytes of operations
 };

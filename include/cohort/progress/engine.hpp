@@ -13,7 +13,9 @@
 #include <cohort/progress/polled_source.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -221,6 +223,35 @@ class engine : public asio::execution_context::service {
     engine* owner_ = nullptr;
   };
   in_flight_hook in_flight_;
+};
+
+/// A source of what devices do, whose looks are dear: while another source has something pending
+/// it is looked at once a lap, else a few times. `Mutex` is held for a whole lap.
+template <class Mutex>
+class dear_source : public polled_source {
+ public:
+  [[nodiscard]] progress::engine& engine() const noexcept { return engine_; }
+
+  bool begin_lap(ready_queue&) override {
+    mutex_.lock();
+    return true;
+  }
+  void end_lap() noexcept override { mutex_.unlock(); }
+  [[nodiscard]] std::size_t pending() const noexcept override {
+    return pending_.load(std::memory_order_relaxed);
+  }
+  /// A device answers within microseconds, however long the loop has been quiet before: naps stay
+  /// as short as they are at first.
+  [[nodiscard]] std::chrono::nanoseconds longest_nap() const noexcept override {
+    return pending() == 0 ? polled_source::longest_nap() : engine_.options().nap;
+  }
+
+ protected:
+  explicit dear_source(progress::engine& owner) : polled_source(cost::dear), engine_(owner) {}
+
+  progress::engine& engine_;
+  mutable Mutex mutex_;
+  std::atomic<std::size_t> pending_{0};  // changed with the lock
 };
 
 }  // namespace cohort::progress

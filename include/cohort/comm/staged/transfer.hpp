@@ -13,7 +13,6 @@
 #include <cohort/progress/polled_source.hpp>
 
 #include <atomic>
-#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <memory>
@@ -26,12 +25,18 @@ namespace cohort::comm {
 
 class transfer;
 
+/// Where another source's lock is held in the same lap.
+struct no_lock {
+  void lock() noexcept {}
+  void unlock() noexcept {}
+};
+
 /// The source of an engine for operations that wait for their carrier. One per context that has had
 /// such an operation, found with `asio::use_service<transfer_source>(io)`.
 ///
 /// *Threads*: the list is guarded by the source of MPI, which is looked at in the same lap and
 /// before, so that an operation is posted inside the look that finds its data.
-class transfer_source final : public progress::polled_source,
+class transfer_source final : public progress::dear_source<no_lock>,
                               public asio::execution_context::service {
  public:
   using key_type = transfer_source;
@@ -41,12 +46,12 @@ class transfer_source final : public progress::polled_source,
   /// duration.
   template <std::derived_from<asio::execution_context> Context>
   explicit transfer_source(Context& context)
-      : polled_source(cost::dear),
+      : dear_source(asio::use_service<request_source>(context).engine()),
         asio::execution_context::service(context),
         requests_(asio::use_service<request_source>(context)) {
-    requests_.engine().attach(*this);
+    engine_.attach(*this);
   }
-  ~transfer_source() override { requests_.engine().detach(this); }
+  ~transfer_source() override { engine_.detach(this); }
 
   /// With the guard held. Room for one more: `add` does not throw for want of it then.
   void make_room() {
@@ -55,18 +60,11 @@ class transfer_source final : public progress::polled_source,
   void add(std::shared_ptr<transfer> one) {
     transfers_.push_back(std::move(one));
     count();
-    requests_.engine().started();
+    engine_.started();
   }
 
   // Called by the engine.
   inline std::size_t test(progress::ready_queue&) override;
-  [[nodiscard]] std::size_t pending() const noexcept override {
-    return pending_.load(std::memory_order_relaxed);
-  }
-  /// As for everything that a device does.
-  [[nodiscard]] std::chrono::nanoseconds longest_nap() const noexcept override {
-    return pending() == 0 ? polled_source::longest_nap() : requests_.engine().options().nap;
-  }
   inline void leave() override;
   inline void abandon() override;
 
@@ -77,7 +75,6 @@ class transfer_source final : public progress::polled_source,
 
   request_source& requests_;
   std::vector<std::shared_ptr<transfer>> transfers_;  // in the order in which they have begun
-  std::atomic<std::size_t> pending_{0};
 };
 
 /// What a staged operation waits for: its carrier, first on the way in and then on the way out.
@@ -213,7 +210,7 @@ inline std::size_t transfer_source::test(progress::ready_queue&) {
   }
   // What was posted is counted by now: an engine must not find nothing pending in between.
   count();
-  if (found != 0) requests_.engine().started();
+  if (found != 0) engine_.started();
   return found;
 }
 

@@ -295,8 +295,8 @@ class sized_calls {
     MPI_Request request = MPI_REQUEST_NULL;
     const auto each = static_cast<MPI_Count>(only.row_counts);
     const int rc =
-        same ? mpi::post::iallgather(own_rows_.data(), each, MPI_INT64_T, of_.rows->rows.data(), each,
-                                     MPI_INT64_T, of_.here->shared, &request)
+        same ? mpi::post::iallgather(own_rows_.data(), each, MPI_INT64_T, of_.rows->rows.data(),
+                                     each, MPI_INT64_T, of_.here->shared, &request)
              : mpi::post::ialltoall(own_rows_.data(), 1, MPI_INT64_T, of_.rows->rows.data(), 1,
                                     MPI_INT64_T, of_.here->shared, &request);
     of_.add(on, rc, request);

@@ -18,9 +18,8 @@ namespace cohort::device {
 
 template <std::derived_from<asio::execution_context> Context>
 completion_source::completion_source(Context& context)
-    : polled_source(cost::dear),
-      asio::execution_context::service(context),
-      engine_(asio::use_service<progress::engine>(context)) {
+    : dear_source(asio::use_service<progress::engine>(context)),
+      asio::execution_context::service(context) {
   engine_.attach(*this);
 }
 

@@ -20,7 +20,7 @@
 #include <cohort/nccl/backend/pack_memory.hpp>
 #include <cohort/nccl/backend/submissions.hpp>
 #include <cohort/nccl/communicator.hpp>
-#include <cohort/nccl/queue/work.hpp>
+#include <cohort/nccl/queue/device_queue.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -50,7 +50,7 @@ class elected_work final : public work, public work_hooks {
   elected_work(std::shared_ptr<device_plane> plane, comm::device_call& what,
                comm::backend_completion done);
 
-  /// Decides which tensors travel together.
+  /// Decides which tensors travel together. It fails with what goes wrong.
   void lay_out();
   /// Queues what comes before the calls of NCCL, on the stream for packing. False: the buffer is
   /// still in use by a pack that has not been launched.
@@ -87,6 +87,7 @@ class elected_work final : public work, public work_hooks {
     std::size_t count;
   };
   struct timed_until_here;
+  void lay_out_packs();
   void start_times() noexcept;
   void forget_times(bool failed) noexcept;
   static void deliver(progress::operation* base, action what);
@@ -132,11 +133,11 @@ class elected_calls {
   void make();
 
  private:
-  call& add(op_kind kind, const element& as, const void* from, void* to, std::size_t count,
-            std::size_t size, int root = 0);
+  void add(op_kind kind, const treatment& how, const void* from, void* to, std::size_t count,
+           std::size_t size, int root = 0);
   /// Of bytes.
   void move(op_kind kind, const void* from, void* to, std::size_t bytes, int root = 0) {
-    add(kind, element{ncclUint8}, from, to, bytes, 1, root);
+    add(kind, treatment(), from, to, bytes, 1, root);
   }
   [[nodiscard]] bool is_registered(const void* data) const;
   [[nodiscard]] std::byte* take_room(std::size_t bytes);
@@ -211,8 +212,7 @@ class device_sets {
 /// The backend of one coordinator. Its state is guarded by the lock of the issuing source, but for
 /// what is constant. What it may do without is in \ref extras, empty here: `make_device_plane`
 /// makes one that has all of them.
-class device_plane : public comm::device_backend,
-                     public std::enable_shared_from_this<device_plane> {
+class device_plane : public marking_backend, public std::enable_shared_from_this<device_plane> {
  public:
   explicit device_plane(const backend_options& options);
 
@@ -228,21 +228,9 @@ class device_plane : public comm::device_backend,
     return extras_.arenas;
   }
   [[nodiscard]] std::shared_ptr<comm::device_graph> make_graph(const std::string& name) override;
-  [[nodiscard]] std::shared_ptr<comm::device_mark> mark(
-      std::span<const comm::device_buffer> buffers, const stream_ref& on) override {
-    return submissions_.mark(buffers, on);
-  }
-  [[nodiscard]] stream_ref results() override { return submissions_.results(); }
-  void add_result(comm::device_mark& to, const comm::device_buffer& made) override {
-    submissions_.add_result(to, made);
-  }
   void start(comm::device_call& what, comm::backend_completion done) override;
   void sizes_known(comm::device_call& what) override {
-    change([&](auto&) { what.sized = true; });
-  }
-  [[nodiscard]] comm::device_buffer keep(const comm::device_buffer& of,
-                                         std::shared_ptr<comm::device_mark>& mark) override {
-    return submissions_.keep(of, mark);
+    change([&] { what.sized = true; });
   }
   bool deadline_passed(comm::device_call& what) override;
   void fail(std::error_code why, const std::string& text) override;
@@ -263,16 +251,14 @@ class device_plane : public comm::device_backend,
   [[nodiscard]] pack_memory& memory() noexcept { return memory_; }
   /// Set once nothing is started any more.
   [[nodiscard]] std::error_code failed() const noexcept { return failed_; }
-  /// Calls `function(ended)` with the lock, and then issues what can be. What has `ended` is told
-  /// by the next look.
+  /// Calls `function` with the lock, and then issues what can be.
   template <class Function>
   void change(Function function) {
-    std::vector<work*> ended;
-    source_->exclusively([&] {
-      function(ended);
-      submit_what_can_be(ended);
-    });
-    source_->end_at_next_look(ended);
+    {
+      const auto lock = source_->lock();
+      function();
+      submit_what_can_be();
+    }
     source_->wake();
   }
   /// With the lock: takes a place behind what was started, and begins when it comes.
@@ -299,9 +285,8 @@ class device_plane : public comm::device_backend,
   void hold(held one) { held_.push_back(std::move(one)); }
   void hold_opening(std::uint32_t set, std::function<void()> begin);
   [[nodiscard]] std::deque<held>::iterator reserved(std::uint32_t set);
-  void submit_what_can_be(std::vector<work*>& ended);
-  void begin(elected_work& op, const device_set& set);
-  void queue(elected_work& op, std::vector<work*>& ended);
+  void submit_what_can_be();
+  void queue(elected_work& op);
   void pack_ahead() noexcept;
   void forget(elected_work& op) noexcept;
   // Of deadlines.
@@ -311,7 +296,6 @@ class device_plane : public comm::device_backend,
                       const std::string& text);
 
   backend_options options_;
-  int device_;
   issue_source* source_ = nullptr;
   device_sets sets_;
   std::deque<held> held_;             // not in the issuing queue yet
@@ -319,7 +303,6 @@ class device_plane : public comm::device_backend,
   std::vector<elected_work*> live_;   // not delivered
   elected_work* in_parts_ = nullptr;  // until its second part is queued, it holds those behind it
   std::error_code failed_;
-  submissions submissions_;
   pack_memory memory_;
 };
 

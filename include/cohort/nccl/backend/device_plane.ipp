@@ -19,10 +19,9 @@
 namespace cohort::nccl {
 
 COHORT_INLINE device_plane::device_plane(const backend_options& options)
-    : options_(options),
-      device_(detail::device_for(options.communicator.device)),
-      sets_(*this),
-      submissions_(device_) {}
+    : marking_backend(detail::device_for(options.communicator.device)),
+      options_(options),
+      sets_(*this) {}
 
 COHORT_INLINE void device_plane::facts(
     std::vector<std::pair<std::string, std::uint64_t>>& all) const {
@@ -74,7 +73,8 @@ COHORT_INLINE void device_plane::open(std::uint32_t set, const cohort::communica
 }
 
 COHORT_INLINE void device_plane::reserve(std::uint32_t set) {
-  source_->exclusively([&] { hold({nullptr, {}, set}); });
+  const auto lock = source_->lock();
+  hold({nullptr, {}, set});
 }
 
 /// The place of a set whose opening has not been asked for.
@@ -95,7 +95,7 @@ COHORT_INLINE void device_plane::hold_opening(std::uint32_t set, std::function<v
 COHORT_INLINE void device_plane::close(std::uint32_t set) {
   if (source_ == nullptr) return;
   std::vector<device_set> gone;  // their last handles take the lock
-  change([&](auto&) {
+  change([&] {
     gone = sets_.close(set, static_cast<bool>(failed_));
     if (const auto place = reserved(set); place != held_.end()) held_.erase(place);
   });
@@ -109,7 +109,7 @@ COHORT_INLINE void device_plane::close(std::uint32_t set) {
 COHORT_INLINE void device_plane::start(comm::device_call& what, comm::backend_completion done) {
   if (what.kind == op_kind::arena_add) return extras_.arenas->start(what, done);
   auto op = std::make_unique<elected_work>(shared_from_this(), what, done);
-  change([&](auto&) {
+  change([&] {
     live_.reserve(live_.size() + 1);
     hold({op.get()});
     live_.push_back(op.release());
@@ -117,7 +117,7 @@ COHORT_INLINE void device_plane::start(comm::device_call& what, comm::backend_co
 }
 
 /// In the order in which they were started; the first that cannot be issued yet holds the others.
-COHORT_INLINE void device_plane::submit_what_can_be(std::vector<work*>& ended) {
+COHORT_INLINE void device_plane::submit_what_can_be() {
   while (!held_.empty()) {
     if (held_.front().op == nullptr) {
       if ((in_parts_ != nullptr || !held_.front().begin) && !failed_) return;
@@ -134,29 +134,20 @@ COHORT_INLINE void device_plane::submit_what_can_be(std::vector<work*>& ended) {
       return;
     }
     held_.pop_front();
-    if (!op.error()) begin(op, set);
-    queue(op, ended);
+    if (!op.error()) {
+      op.comm = set.comm.state();
+      if (extras_.host != nullptr) extras_.host->take(op, set);
+      if (op.stage_ == elected_work::stage::first_part) in_parts_ = &op;
+      op.lay_out();
+    }
+    queue(op);
   }
   pack_ahead();
 }
 
-COHORT_INLINE void device_plane::begin(elected_work& op, const device_set& set) {
-  op.comm = set.comm.state();
-  if (extras_.host != nullptr) extras_.host->take(op, set);
-  if (op.stage_ == elected_work::stage::first_part) in_parts_ = &op;
-  try {
-    op.lay_out();
-    if (op.use_ != comm::device_use::capture) op.start_times();
-  } catch (const std::system_error& failed) {
-    op.fail(failed.code());
-  } catch (const std::bad_alloc&) {
-    op.fail(std::make_error_code(std::errc::not_enough_memory));
-  }
-}
-
-COHORT_INLINE void device_plane::queue(elected_work& op, std::vector<work*>& ended) {
+COHORT_INLINE void device_plane::queue(elected_work& op) {
   if (op.error() || !source_->submit_held(op)) {
-    ended.push_back(&op);
+    source_->end_at_next_look(op);
   } else {
     queued_.push_back(&op);
   }
@@ -184,29 +175,28 @@ COHORT_INLINE void device_plane::forget(elected_work& op) noexcept {
 
 COHORT_INLINE void device_plane::come_back(elected_work& op, std::exception_ptr why) {
   std::error_code code = detail::problem_of(why).code;
-  change([&](std::vector<work*>& ended) {
+  change([&] {
     if (op.what_ == nullptr) code = errc::aborted;
     // Nothing follows: the ranks do not agree any more on what MPI is to reduce next.
     if (code && !failed_) failed_ = code;
     op.begin_second_part(code);
     if (in_parts_ == &op) in_parts_ = nullptr;
-    queue(op, ended);
+    queue(op);
   });
 }
 
 COHORT_INLINE bool device_plane::forget(const comm::request_operation& op) {
   if (source_ == nullptr) return false;
-  return source_->exclusively([&] {
-    if (extras_.arenas != nullptr && extras_.arenas->forget(op)) return true;
-    for (elected_work* const one : live_) {
-      if (one->what_ == nullptr || !one->done_.is_of(op)) continue;
-      const auto is_it = [&](const held& each) { return each.op == one; };
-      if (std::any_of(held_.begin(), held_.end(), is_it)) return false;
-      one->what_ = nullptr;
-      return true;
-    }
-    return false;
-  });
+  const auto lock = source_->lock();
+  if (extras_.arenas != nullptr && extras_.arenas->forget(op)) return true;
+  for (elected_work* const one : live_) {
+    if (one->what_ == nullptr || !one->done_.is_of(op)) continue;
+    const auto is_it = [&](const held& each) { return each.op == one; };
+    if (std::any_of(held_.begin(), held_.end(), is_it)) return false;
+    one->what_ = nullptr;
+    return true;
+  }
+  return false;
 }
 
 COHORT_INLINE void device_plane::call_at_look(std::function<void()> what) const {
@@ -217,7 +207,7 @@ COHORT_INLINE void device_plane::call_at_look(std::function<void()> what) const 
 COHORT_INLINE void device_plane::fail(std::error_code why, const std::string& text) {
   if (source_ == nullptr) return;
   std::optional<comm::backend_completion> between;
-  change([&](auto&) {
+  change([&] {
     if (!failed_) failed_ = why;
     // What MPI has of it may never end.
     if (in_parts_ == nullptr || !in_parts_->is_between_parts()) return;
@@ -305,12 +295,11 @@ COHORT_INLINE void device_plane::report_overdue(const comm::device_call& what,
 }
 
 COHORT_INLINE bool device_plane::deadline_passed(comm::device_call& what) {
-  return source_->exclusively([&] {
-    for (elected_work* const op : live_) {
-      if (op->what_ == &what) return source_->questions().deadline_passed(*op) || is_overdue(*op);
-    }
-    return true;  // it has ended
-  });
+  const auto lock = source_->lock();
+  for (elected_work* const op : live_) {
+    if (op->what_ == &what) return source_->questions().deadline_passed(*op) || is_overdue(*op);
+  }
+  return true;  // it has ended
 }
 
 // ---- the timeline ----------------------------------------------------------------------------
@@ -328,7 +317,8 @@ COHORT_INLINE std::string device_plane::device_name() const {
 
 COHORT_INLINE void device_plane::record_times(bool yes) {
   if (source_ == nullptr || extras_.times == nullptr || !is_device()) return;
-  source_->exclusively([&] { extras_.times->record(yes, device_); });
+  const auto lock = source_->lock();
+  extras_.times->record(yes, device_);
 }
 
 COHORT_INLINE void device_plane::take_times(

@@ -74,7 +74,7 @@ COHORT_INLINE void device_sets::open(std::uint32_t set, const cohort::communicat
   auto opening = [self = plane_.shared_from_this(), set, over, done = std::move(done)] {
     self->sets_.begin(set, over, done);
   };
-  plane_.change([&](auto&) {
+  plane_.change([&] {
     static_cast<void>(all_[set]);
     plane_.hold_opening(set, std::move(opening));
   });
@@ -84,7 +84,7 @@ COHORT_INLINE void device_sets::made(std::uint32_t set, device_set its,
                                      const std::exception_ptr& why) {
   const std::error_code code = detail::problem_of(why).code;
   device_set unwanted;
-  plane_.change([&](auto&) {
+  plane_.change([&] {
     device_set& known = all_[set];
     if (!known.failed) known.failed = code ? code : plane_.failed_;
     std::swap(known.failed ? unwanted : known, its);

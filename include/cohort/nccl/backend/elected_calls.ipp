@@ -50,17 +50,16 @@ COHORT_INLINE void elected_calls::make() {
   }
 }
 
-COHORT_INLINE call& elected_calls::add(op_kind kind, const element& as, const void* from, void* to,
-                                       std::size_t count, std::size_t size, int root) {
-  call& made = op_.more.emplace_back();
-  made.what = kind;
-  made.from = from;
-  made.to = to;
-  made.count = count * as.width;
-  made.type = as.type;
-  made.width = size / as.width;
-  made.root = root;
-  return made;
+COHORT_INLINE void elected_calls::add(op_kind kind, const treatment& how, const void* from,
+                                      void* to, std::size_t count, std::size_t size, int root) {
+  op_.more.push_back({.what = kind,
+                      .from = from,
+                      .to = to,
+                      .count = count * how.as.width,
+                      .type = how.as.type,
+                      .width = size / how.as.width,
+                      .op = how.op,
+                      .root = root});
 }
 
 // ---- where NCCL reads and writes -------------------------------------------------------------
@@ -135,19 +134,19 @@ COHORT_INLINE void elected_calls::fused() {
     const std::size_t unit = reduces ? first.size() : 1;
     if (each.direct) {
       std::byte* const at = each.direct->begin;
-      add(kind, each.how.as, at, at, each.direct->bytes / unit, unit, root).op = each.how.op;
+      add(kind, each.how, at, at, each.direct->bytes / unit, unit, root);
       for (std::size_t i = each.first; i < each.first + each.tensors; ++i) {
         const comm::tensor& one = what_.tensors[i];
         finish(one, each.how, one.out, one.count);
       }
     } else if (each.packed) {
       std::byte* const at = op_.buffer() + each.begin;
-      add(kind, each.how.as, at, at, each.bytes / unit, unit, root).op = each.how.op;
+      add(kind, each.how, at, at, each.bytes / unit, unit, root);
     } else {
       const std::size_t size = first.bytes();
       void* const to = room_for(first, first.count);
       const void* const from = reads ? input_of(first, each.how) : to;
-      add(kind, each.how.as, from, to, size / unit, unit, what_.root).op = each.how.op;
+      add(kind, each.how, from, to, size / unit, unit, what_.root);
       finish(first, each.how, to, first.count);
     }
   }
@@ -167,7 +166,7 @@ COHORT_INLINE void elected_calls::reduce() {
       to = room_for(tensor, tensor.count);
       finish(tensor, how, to, tensor.count);
     }
-    add(op_kind::reduce, how.as, from, to, tensor.count, tensor.size(), what_.root).op = how.op;
+    add(op_kind::reduce, how, from, to, tensor.count, tensor.size(), what_.root);
   }
 }
 
@@ -180,13 +179,13 @@ COHORT_INLINE void elected_calls::reduce_scatter() {
     void* const to = room_for(tensor, mine);
     finish(tensor, how, to, mine);
     if (tensor.count % static_cast<std::size_t>(ranks_) == 0) {
-      add(op_kind::reduce_scatter, how.as, from, to, mine, tensor.size()).op = how.op;
+      add(op_kind::reduce_scatter, how, from, to, mine, tensor.size());
       continue;
     }
     for (int rank = 0; rank < ranks_; ++rank) {
       const std::size_t part = part_of(tensor.count, rank, ranks_);
       void* const here = rank == rank_ ? to : nullptr;
-      add(op_kind::reduce, how.as, from, here, part, tensor.size(), rank).op = how.op;
+      add(op_kind::reduce, how, from, here, part, tensor.size(), rank);
       from += part * tensor.size();
     }
   }

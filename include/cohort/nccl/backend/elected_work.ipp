@@ -42,14 +42,12 @@ COHORT_INLINE void elected_work::deliver(progress::operation* base, action what)
 }
 
 COHORT_INLINE bool elected_work::let_go() {
-  device_plane& plane = *plane_;
-  return plane.source_->exclusively([&] {
-    plane.forget(*this);
-    if (turn_) block_->end(*turn_);
-    forget_times(static_cast<bool>(error()));
-    if (use_ == comm::device_use::capture) graph_->abandon();
-    return what_ != nullptr;
-  });
+  const auto lock = plane_->source_->lock();
+  plane_->forget(*this);
+  if (turn_) block_->end(*turn_);
+  forget_times(static_cast<bool>(error()));
+  if (use_ == comm::device_use::capture) graph_->abandon();
+  return what_ != nullptr;
 }
 
 COHORT_INLINE bool elected_work::end_in_lap() {
@@ -67,7 +65,7 @@ COHORT_INLINE bool elected_work::end_in_lap() {
   return true;
 }
 
-COHORT_INLINE void elected_work::lay_out() {
+COHORT_INLINE void elected_work::lay_out() try {
   for (const auto& one_mark : what_->marks) {
     auto& mark = static_cast<submission_mark&>(*one_mark);
     for (buffer_use& use : mark.uses) uses.push_back(std::move(use));
@@ -75,9 +73,16 @@ COHORT_INLINE void elected_work::lay_out() {
     mark.uses.clear();
     mark.after.clear();
   }
-  const bool fuses = by_host_ || is_fusible(what_->kind);
   for (const comm::tensor& each : tensors()) bytes += each.bytes();
-  if (!fuses || use_ == comm::device_use::replay) return;
+  if (use_ != comm::device_use::replay && (by_host_ || is_fusible(what_->kind))) lay_out_packs();
+  if (use_ != comm::device_use::capture) start_times();
+} catch (const std::system_error& failed) {
+  fail(failed.code());
+} catch (const std::bad_alloc&) {
+  fail(std::make_error_code(std::errc::not_enough_memory));
+}
+
+COHORT_INLINE void elected_work::lay_out_packs() {
   const bool whole = stage_ == stage::whole;
   layout_.lay_out(*what_, {.rank = comm->rank,
                            .ranks = comm->size,

@@ -12,7 +12,7 @@
 #include <cohort/core/buffer.hpp>
 #include <cohort/device/stream.hpp>
 #include <cohort/device/vector.hpp>
-#include <cohort/nccl/queue/work.hpp>
+#include <cohort/nccl/queue/device_queue.hpp>
 
 #include <algorithm>
 #include <memory>
@@ -28,53 +28,47 @@ namespace cohort::nccl {
 /// What a submission has touched.
 class submission_mark final : public comm::device_mark {
  public:
+  /// What the producer has queued so far comes first.
+  void note(buffer_use use) {
+    const bool known = std::any_of(uses.begin(), uses.end(), [&](const buffer_use& other) {
+      return other.producer == use.producer;
+    });
+    if (use.producer && !known) after.push_back(use.producer->record());
+    uses.push_back(std::move(use));
+  }
+
   std::vector<buffer_use> uses;
   std::vector<device::event> after;
 };
 
-/// Of one device. For each function see comm::device_backend. *Threads*: any.
-class submissions {
+/// The part of a backend that knows no sets and no queue. *Threads*: any.
+class marking_backend : public comm::device_backend {
  public:
-  explicit submissions(int device) noexcept : device_(device) {}
+  [[nodiscard]] inline std::shared_ptr<comm::device_mark> mark(
+      std::span<const comm::device_buffer> buffers, const stream_ref& on) override;
+  [[nodiscard]] inline stream_ref results() override;
+  inline void add_result(comm::device_mark& to, const comm::device_buffer& made) override;
+  [[nodiscard]] inline comm::device_buffer keep(const comm::device_buffer& of,
+                                                std::shared_ptr<comm::device_mark>& mark) override;
 
-  [[nodiscard]] std::shared_ptr<comm::device_mark> mark(
-      std::span<const comm::device_buffer> buffers, const stream_ref& on) const;
-  [[nodiscard]] stream_ref results();
-  void add_result(comm::device_mark& to, const comm::device_buffer& made) const;
-  [[nodiscard]] comm::device_buffer keep(const comm::device_buffer& of,
-                                         std::shared_ptr<comm::device_mark>& mark) const;
+ protected:
+  explicit marking_backend(int device) noexcept : device_(device) {}
+
+  int device_;
 
  private:
   void check_stream(const device::stream& one, const char* field) const;
-  void check_buffer(const comm::device_buffer& one) const;
+  [[nodiscard]] buffer_use use_of(const comm::device_buffer& one) const;
   [[nodiscard]] std::optional<device::stream> taken_results() const {
     const std::lock_guard hold(mutex_);
     return results_;
   }
 
-  int device_;
   mutable std::mutex mutex_;
   std::optional<device::stream> results_;  // memory is taken there, and nothing waits
 };
 
-namespace detail {
-
-/// What its producer has queued so far comes first.
-inline void note_use(submission_mark& to, const comm::device_buffer& one) {
-  buffer_use use{one.field, one.data, one.bytes, one.where.device, {}, one.lease};
-  if (one.where.producer != nullptr) {
-    use.producer = device::named_stream(one.where.producer, one.where.device);
-    const bool known = std::any_of(to.uses.begin(), to.uses.end(), [&](const buffer_use& other) {
-      return other.producer == use.producer;
-    });
-    if (!known) to.after.push_back(use.producer->record());
-  }
-  to.uses.push_back(std::move(use));
-}
-
-}  // namespace detail
-
-inline void submissions::check_stream(const device::stream& one, const char* field) const {
+inline void marking_backend::check_stream(const device::stream& one, const char* field) const {
   if (one.device() != device_) {
     throw cohort::error(errc::wrong_device, std::string(field) +
                                                 ": device=" + std::to_string(one.device()) +
@@ -87,36 +81,42 @@ inline void submissions::check_stream(const device::stream& one, const char* fie
   }
 }
 
-inline void submissions::check_buffer(const comm::device_buffer& one) const {
+/// Throws where the coordinator cannot use it.
+inline buffer_use marking_backend::use_of(const comm::device_buffer& one) const {
   if (one.where.device != device_) {
     throw cohort::error(errc::wrong_device, std::string(one.field) +
                                                 ": device=" + std::to_string(one.where.device) +
                                                 ", coordinator.device=" + std::to_string(device_));
   }
-  if (one.where.producer == nullptr) return;
-  check_stream(device::named_stream(one.where.producer, one.where.device), one.field);
+  buffer_use use{one.field, one.data, one.bytes, one.where.device, {}, one.lease};
+  if (one.where.producer != nullptr) {
+    use.producer = device::named_stream(one.where.producer, one.where.device);
+    check_stream(*use.producer, one.field);
+  }
+  return use;
 }
 
-inline std::shared_ptr<comm::device_mark> submissions::mark(
-    std::span<const comm::device_buffer> buffers, const stream_ref& on) const {
+inline std::shared_ptr<comm::device_mark> marking_backend::mark(
+    std::span<const comm::device_buffer> buffers, const stream_ref& on) {
   auto made = std::make_shared<submission_mark>();
   device::check_usable(device_);
   if (on.device >= 0) {
     // What is behind it waits for the operation, if that is only enqueued.
-    const comm::device_buffer as{
-        "on", nullptr, 0, {memory_space::device, on.device, on.native}, on.keep};
-    check_stream(device::named_stream(on.native, on.device), "on");
-    detail::note_use(*made, as);
+    const device::stream behind = device::named_stream(on.native, on.device);
+    check_stream(behind, "on");
+    buffer_use use{"on", nullptr, 0, on.device, {}, on.keep};
+    if (on.native != nullptr) use.producer = behind;
+    made->note(std::move(use));
   }
   for (const comm::device_buffer& one : buffers) {
     if (one.bytes == 0 && one.where.device < 0) continue;
-    check_buffer(one);  // one of nothing, too: its result is made beside it
-    if (one.bytes != 0) detail::note_use(*made, one);
+    buffer_use use = use_of(one);  // one of nothing, too: its result is made beside it
+    if (one.bytes != 0) made->note(std::move(use));
   }
   return made;
 }
 
-inline stream_ref submissions::results() {
+inline stream_ref marking_backend::results() {
   const std::lock_guard hold(mutex_);
   try {
     if (!results_) results_.emplace(device::stream_options{.device = device_});
@@ -127,15 +127,10 @@ inline stream_ref submissions::results() {
 }
 
 // Its stream may have got work since the submission, which the operation is not to wait for.
-inline void submissions::add_result(comm::device_mark& to, const comm::device_buffer& made) const {
+inline void marking_backend::add_result(comm::device_mark& to, const comm::device_buffer& made) {
   auto& mark = static_cast<submission_mark&>(to);
   if (made.bytes == 0) return;
-  check_buffer(made);
-  buffer_use use{made.field, made.data, made.bytes, made.where.device, {}, made.lease};
-  if (made.where.producer != nullptr) {
-    use.producer = device::named_stream(made.where.producer, device_);
-  }
-  mark.uses.push_back(std::move(use));
+  mark.uses.push_back(use_of(made));
   const auto taken = taken_results();
   if (taken) {
     mark.after.push_back(taken->record());
@@ -144,8 +139,8 @@ inline void submissions::add_result(comm::device_mark& to, const comm::device_bu
   }
 }
 
-inline comm::device_buffer submissions::keep(const comm::device_buffer& of,
-                                             std::shared_ptr<comm::device_mark>& mark) const {
+inline comm::device_buffer marking_backend::keep(const comm::device_buffer& of,
+                                                 std::shared_ptr<comm::device_mark>& mark) {
   const device::scoped_device here(device_);
   std::vector<device::stream> ordered;  // with the submission
   if (mark) {
@@ -173,7 +168,7 @@ inline comm::device_buffer submissions::keep(const comm::device_buffer& of,
   kept.where.producer = on.get();
   kept.lease = copy.lease();
   auto fresh = std::make_shared<submission_mark>();
-  detail::note_use(*fresh, kept);
+  fresh->note(use_of(kept));
   mark = std::move(fresh);
   return kept;
 }

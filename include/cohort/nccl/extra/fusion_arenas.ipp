@@ -63,7 +63,7 @@ class fusion_arenas final : public arena_maker {
 
 COHORT_INLINE void fusion_arenas::start(comm::device_call& what, comm::backend_completion done) {
   auto made = std::make_shared<job>(job{&what, done, {}});
-  plane_.change([&](auto&) {
+  plane_.change([&] {
     jobs_.push_back(made);
     plane_.begin_in_order([this, keep = plane_.shared_from_this(), made] { begin(made); });
   });

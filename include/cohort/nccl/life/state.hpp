@@ -15,7 +15,7 @@
 #include <cohort/core/tool_range.hpp>
 #include <cohort/device/stream.hpp>
 #include <cohort/nccl/faults/message.hpp>
-#include <cohort/nccl/queue/work.hpp>
+#include <cohort/nccl/queue/device_queue.hpp>
 #include <cohort/progress/context.hpp>
 #include <cohort/progress/engine.hpp>
 
@@ -75,18 +75,6 @@ namespace detail {
 }
 
 }  // namespace detail
-
-/// A place in the queue of a device.
-struct queue_place {
-  bool come = false;  ///< it is at the head
-  bool over = false;  ///< the next one may come
-};
-
-/// What stands in the queue of a device.
-struct queue_entry {
-  work* op;
-  std::shared_ptr<queue_place> place;  ///< or this
-};
 
 class fault_channel;
 
@@ -230,8 +218,6 @@ class communicator_state : public std::enable_shared_from_this<communicator_stat
   mutable std::mutex failure_mutex_;
   failure last_failure_;
 };
-
-class device_queue;
 
 /// Brings communicators down.
 ///

@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// The queue of one device: what calls NCCL there, in which order.
+/// The queue of one device: what calls NCCL there, in which order; and one operation as the queue
+/// sees it: the calls of NCCL that it is made of, the memory and the streams that it touches, and
+/// where it stands.
 ///
 /// The room `queue` has what is issued to devices. Operations enter it with their streams marked;
 /// they leave it when the device has done them, or with the error that `life` gives them.
@@ -11,10 +13,16 @@
 
 #if COHORT_HAS_NCCL
 
+#include <cohort/core/devices.hpp>
+#include <cohort/core/kinds.hpp>
+#include <cohort/core/tool_range.hpp>
+#include <cohort/device/error.hpp>
+#include <cohort/device/stream.hpp>
 #include <cohort/device/vector.hpp>
-#include <cohort/nccl/life/state.hpp>
-#include <cohort/nccl/queue/work.hpp>
+#include <cohort/nccl/faults/message.hpp>
+#include <cohort/nccl/types.hpp>
 #include <cohort/progress/engine.hpp>
+#include <cohort/progress/polled_source.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -22,12 +30,153 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 namespace cohort::nccl {
 
+class communicator_state;
 class issue_source;
+struct work_set;
+class work;
+
+using cohort::until;
+
+/// One call of NCCL, all arguments resolved.
+struct call {
+  op_kind what = op_kind::barrier;
+  const void* from = nullptr;
+  void* to = nullptr;
+  std::size_t count = 0;  // as NCCL counts: of one share, where each rank has a share
+  ncclDataType_t type = ncclUint8;
+  std::size_t width = 1;  // bytes of one of `count`
+  operator_value op{};
+  int root = 0;  // or the peer
+  // Instead of a call of NCCL:
+  cudaGraphExec_t graph = nullptr;  // what has been captured is launched
+  bool elsewhere = false;           // nothing: the operation's work is on streams of its own
+};
+
+/// A buffer of an operation.
+struct buffer_use {
+  const char* field;  // for reports
+  const void* data;
+  std::size_t bytes;
+  int device;
+  std::optional<device::stream> producer;  // what it has queued comes first
+  std::shared_ptr<const void> lease;       // null: borrowed, must outlive the operation
+  std::error_code unusable{};              // why there is no producer
+};
+
+/// What an operation does beside its calls of NCCL. Called with the source's lock held; what is
+/// thrown ends the operation's communicator.
+class work_hooks {
+ public:
+  /// It is at the head of the queue, and no call is in progress: the last moment to say what is
+  /// called, and to let the stream of the device wait.
+  virtual void prepare(const device::stream& domain) = 0;
+  /// Where its calls go.
+  [[nodiscard]] virtual cudaStream_t calls_on(const device::stream& domain) const {
+    return domain.get();
+  }
+  /// Its calls are in that stream. Returns the mark of its end.
+  [[nodiscard]] virtual device::event conclude(const device::stream& domain) = 0;
+  /// It has failed before its end: adds what it uses beside `uses` of the operation. Returns the
+  /// end of what it has queued on other streams so far.
+  [[nodiscard]] virtual std::optional<device::event> give_up(std::vector<buffer_use>& used) = 0;
+  /// It has ended, and the lap is about to. True: this object is gone, or goes on by itself.
+  /// False: it is to be delivered.
+  [[nodiscard]] virtual bool end_in_lap() = 0;
+
+ protected:
+  ~work_hooks() = default;
+};
+
+/// An operation in the issuing queue of its device.
+class work : public progress::operation {
+ public:
+  [[nodiscard]] std::error_code error() const noexcept { return error_; }
+  void fail(std::error_code why) noexcept {
+    if (!error_) error_ = why;
+  }
+
+  std::shared_ptr<communicator_state> comm;
+  const char* verb = "";
+  std::uint64_t sequence = 0;
+  bool everybody = true;         // all ranks start it, in one order
+  std::uint64_t collective = 0;  // its number among those, when it has been taken over
+  std::size_t bytes = 0;
+  until ends = until::complete;
+  call one;                // if `more` is empty
+  std::vector<call> more;  // posted as one group
+  std::vector<buffer_use> uses;
+  std::vector<device::event> after;    // recorded when the operation was started
+  std::optional<device::stream> user;  // the stream that the caller named
+  work_hooks* hooks = nullptr;
+  std::shared_ptr<work_set> joined;  // the parts, if the operation is made of parts
+  work_set* part_of = nullptr;       // if it is one of the parts of another
+  progress::pending_age age;         // since it was started
+  tools::range watched;              // while somebody awaits it
+
+  /// "  rank 0: nccl all_reduce #3, bytes=4, device=0, queued, for 12 ms"
+  [[nodiscard]] std::string line(const char* stands) const;
+
+  // Of the source.
+  bool pending = false;                 ///< the source has it
+  bool overdue = false;                 ///< a deadline that aborts has passed over it
+  std::vector<ncclRedOp_t> reductions;  ///< to be destroyed when the launch is done
+
+ protected:
+  explicit work(function run) noexcept : operation(run) {}
+  ~work() = default;
+
+ private:
+  std::error_code error_;
+};
+
+/// An operation on one device that belongs to a whole, which is what somebody waits for.
+class partial_work final : public work {
+ public:
+  partial_work() noexcept : work(&never) {}
+
+ private:
+  static void never(progress::operation*, action) {}
+};
+
+/// The parts of one operation, each in the queue of its device. They are posted when all of them
+/// are at the head; the operation ends when all of them have ended, with the first error.
+struct work_set {
+  explicit work_set(work& all) noexcept : whole(&all) {}
+  work* whole;
+  std::deque<partial_work> parts;
+  std::size_t left = 0;   // parts that have not ended
+  bool launched = false;  // all communicators of the group have said success
+
+  /// With the lock of the source held: each part is at the head of its queue.
+  [[nodiscard]] bool is_together() const;
+  /// For one that has launched: the state of the calls of the others, and which communicator `of`
+  /// theirs has answered so.
+  [[nodiscard]] ncclResult_t state_of_others(communicator_state*& of);
+  /// Posts them by one group, and returns how many operations have ended by that.
+  std::size_t post(progress::ready_queue& ready);
+};
+
+// ---- the queue
+// -----------------------------------------------------------------------------------
+
+/// A place in the queue of a device.
+struct queue_place {
+  bool come = false;  ///< it is at the head
+  bool over = false;  ///< the next one may come
+};
+
+/// What stands in the queue of a device.
+struct queue_entry {
+  work* op;
+  std::shared_ptr<queue_place> place;  ///< or this
+};
 
 /// Communicators are non-blocking ones: a call answers "in progress", and a thread of NCCL launches
 /// the kernel. Until the communicator says success, nothing else is called on the device, or the
@@ -88,7 +237,8 @@ class device_queue {
   }
   [[nodiscard]] bool is_launching(const work& op) const noexcept { return launching_ == &op; }
   void take_head() { waiting_.pop_front(); }
-  /// Makes it the call at hand. False: it has nothing to launch, and has ended.
+  /// Makes it the call at hand; an operation with hooks of its own says what is to be called.
+  /// False: it has nothing to launch, and has ended. What is thrown leaves it the call at hand.
   [[nodiscard]] bool begin(work& op);
   ncclResult_t issue(work& op);
 
@@ -138,8 +288,6 @@ class device_queue {
     std::vector<buffer_use> uses;
     std::optional<device::event> ahead{};  // must be reached as well, where there is no mark yet
   };
-  [[nodiscard]] ncclResult_t state_of_launch(communicator_state*& of);
-  [[nodiscard]] bool prepared(work& op);
   std::size_t launched(progress::ready_queue& ready);
   std::size_t land(progress::ready_queue& ready);
   void mark_what_aborts_left();

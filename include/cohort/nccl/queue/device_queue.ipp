@@ -53,27 +53,14 @@ COHORT_INLINE std::size_t device_queue::bytes() const noexcept {
 // ---- issuing ---------------------------------------------------------------------------------
 
 COHORT_INLINE bool device_queue::begin(work& op) {
+  launching_ = &op;
+  if (op.hooks != nullptr) op.hooks->prepare(*domain_);
   const bool any = op.more.empty() ? detail::launches(op.one)
                                    : std::any_of(op.more.begin(), op.more.end(), detail::launches);
-  if (any) {
-    launching_ = &op;
-  } else {
-    --op.comm->outstanding;
-  }
-  return any;
-}
-
-/// An operation with hooks of its own says what is to be called. False: that has failed.
-COHORT_INLINE bool device_queue::prepared(work& op) {
-  launching_ = &op;
-  try {
-    op.hooks->prepare(*domain_);
-    launching_ = nullptr;
-    return true;
-  } catch (...) {
-    fall_with(*op.comm, detail::problem_of(std::current_exception()));
-    return false;
-  }
+  if (any) return true;
+  launching_ = nullptr;
+  --op.comm->outstanding;
+  return false;
 }
 
 COHORT_INLINE ncclResult_t device_queue::issue(work& op) {
@@ -112,23 +99,6 @@ COHORT_INLINE void device_queue::fall_with(communicator_state& comm, const detai
   ask_whether_gone();
   if (!device::state_of(device_).holds(generation_)) return;
   source_.ladder().fall(comm, bad.code, bad.text, false, true);
-}
-
-/// The state of the call at hand. `of`: the communicator that has answered so.
-COHORT_INLINE ncclResult_t device_queue::state_of_launch(communicator_state*& of) {
-  work& op = *launching_;
-  of = op.comm.get();
-  const ncclResult_t own = detail::state_of(of->native);
-  if (own != ncclSuccess || op.part_of == nullptr || op.part_of->launched) return own;
-  for (work& part : op.part_of->parts) {
-    if (&part == &op || !source_.queue_of(part.comm->device).is_launching(part)) continue;
-    const ncclResult_t other = detail::state_of(part.comm->native);
-    if (other == ncclSuccess) continue;
-    of = part.comm.get();
-    return other;
-  }
-  op.part_of->launched = true;
-  return ncclSuccess;
 }
 
 COHORT_INLINE void device_queue::mark_what_aborts_left() {
@@ -207,8 +177,10 @@ COHORT_INLINE std::size_t device_queue::advance(progress::ready_queue& ready) {
   std::size_t found = 0;
   while (!stopped_) {
     if (launching_ != nullptr) {
-      communicator_state* of = nullptr;
-      const ncclResult_t state = state_of_launch(of);
+      communicator_state* of = launching_->comm.get();
+      ncclResult_t state = detail::state_of(of->native);
+      work_set* const group = launching_->part_of;
+      if (state == ncclSuccess && group != nullptr) state = group->state_of_others(of);
       if (state == ncclInProgress) break;
       if (state != ncclSuccess) {
         source_.ladder().fall(*of, make_error(state), "the launch failed", false, true);
@@ -236,14 +208,11 @@ COHORT_INLINE std::size_t device_queue::advance(progress::ready_queue& ready) {
       continue;
     }
     take_head();
-    if (op.hooks != nullptr && !prepared(op)) break;
-    if (!begin(op)) {
-      found += source_.finish(op, ready);
-      continue;
-    }
+    bool is_called = true;
     detail::problem bad;
     try {
-      const ncclResult_t code = issue(op);
+      is_called = begin(op);
+      const ncclResult_t code = is_called ? issue(op) : ncclSuccess;
       if (detail::failed(code)) bad = {make_error(code), "the call failed"};
     } catch (...) {
       bad = detail::problem_of(std::current_exception());
@@ -252,6 +221,7 @@ COHORT_INLINE std::size_t device_queue::advance(progress::ready_queue& ready) {
       fall_with(*op.comm, bad);
       break;
     }
+    if (!is_called) found += source_.finish(op, ready);
   }
   return found + land(ready);
 }
@@ -352,6 +322,20 @@ COHORT_INLINE bool work_set::is_together() const {
   return std::all_of(parts.begin(), parts.end(), [](const work& part) {
     return part.error() || part.comm->source.queue_of(part.comm->device).is_at_head(part);
   });
+}
+
+COHORT_INLINE ncclResult_t work_set::state_of_others(communicator_state*& of) {
+  if (launched) return ncclSuccess;
+  for (const work& part : parts) {
+    communicator_state& comm = *part.comm;
+    if (&comm == of || !comm.source.queue_of(comm.device).is_launching(part)) continue;
+    const ncclResult_t state = detail::state_of(comm.native);
+    if (state == ncclSuccess) continue;
+    of = &comm;
+    return state;
+  }
+  launched = true;
+  return ncclSuccess;
 }
 
 COHORT_INLINE std::size_t work_set::post(progress::ready_queue& ready) {

@@ -17,9 +17,8 @@ namespace cohort::nccl {
 
 template <std::derived_from<asio::execution_context> Context>
 issue_source::issue_source(Context& context)
-    : polled_source(cost::dear),
+    : dear_source(asio::use_service<progress::engine>(context)),
       asio::execution_context::service(context),
-      engine_(asio::use_service<progress::engine>(context)),
       ladder_(*this),
       leaving_(*this),
       messages_(*this),
@@ -189,14 +188,10 @@ COHORT_INLINE std::size_t issue_source::finish(work& op, progress::ready_queue& 
   return 1;
 }
 
-COHORT_INLINE void issue_source::end_at_next_look(const std::vector<work*>& ended) {
-  if (ended.empty()) return;
-  for (work* const op : ended) op->settle();
-  exclusively([&] {
-    ended_in_lap_.insert(ended_in_lap_.end(), ended.begin(), ended.end());
-    recount();
-  });
-  engine_.started();
+COHORT_INLINE void issue_source::end_at_next_look(work& ended) {
+  ended.settle();
+  ended_in_lap_.push_back(&ended);
+  recount();
 }
 
 // ---- looks -----------------------------------------------------------------------------------
