@@ -425,7 +425,7 @@ TEST_CASE("the timeline shows a message as its callers named it", "[coordinator]
     if (last != 0 && coord.rank() == 0) co_await coord.send("x of all", value, last);
     if (last != 0 && coord.rank() == last) co_await coord.recv("x of all", value, 0);
     co_await coord.shutdown();
-    const std::string text = cohort::coordination::detail::read_text(path);
+    const std::string text = cohort_test::content(path);
     const bool takes_part = last != 0 && (coord.rank() == 0 || coord.rank() == last);
     CHECK(has(text, "\"x of all\"") == takes_part);
     CHECK(has(text, "\"send\"") == (takes_part && coord.rank() == 0));

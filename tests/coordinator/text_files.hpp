@@ -10,6 +10,8 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -39,6 +41,12 @@ class scratch_file {
  private:
   std::string path_;
 };
+
+inline std::string content(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  REQUIRE(file.is_open());
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
 
 /// The text of the errc::invalid_argument that a call throws.
 template <class Call>

@@ -19,8 +19,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <random>
@@ -34,12 +32,14 @@
 #endif
 
 #include "coordinator/json.hpp"
+#include "coordinator/text_files.hpp"
 #include "support/catch.hpp"
 
 using cohort::coordination::phase;
 using cohort::coordination::timeline;
 using cohort::coordination::timeline_options;
 using cohort::coordination::timeline_path;
+using cohort_test::content;
 using cohort_test::json;
 using namespace std::chrono_literals;
 
@@ -73,15 +73,6 @@ struct recording {
   std::string path = at / "trace.json";
   timeline line{0, 1};
 };
-
-std::string content(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  REQUIRE(file.is_open());
-  std::string text(std::filesystem::file_size(path), '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  return text;
-}
 
 /// The events of a file, which must be valid, without those that give names to rows.
 std::vector<json> events(const std::string& path) {
