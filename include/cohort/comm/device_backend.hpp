@@ -171,7 +171,7 @@ struct device_call {
 
 /// What a device does for an operation, or for a pack of them, one after the other: copying into
 /// the buffer for packs, and what else comes before; the operation itself; copying out, and what
-/// else comes after. A replay of what was captured is one step, the second.
+/// else comes after. A replay of what was captured is one stage, the second.
 enum class device_stage : std::uint8_t { pack, reduce, unpack };
 
 /// When it did that.
@@ -212,7 +212,8 @@ class device_backend {
   /// Takes the place of the opening of a set among the operations: those that are started from here
   /// on wait for it. `open` or `close` of that set follows.
   virtual void reserve(std::uint32_t set) { static_cast<void>(set); }
-  /// Why it cannot do such an operation, by what is equal on all ranks; empty: it can.
+  /// Why it cannot do such an operation, by what is equal on all ranks; empty: it can. Reductions
+  /// that devices do not have (`devices_have`) are refused by nobody else.
   [[nodiscard]] virtual std::string refuses(const device_call& what) const = 0;
   /// Whether it does operations with `tensor::rounded` and `wire`.
   [[nodiscard]] virtual bool casts() const noexcept { return false; }

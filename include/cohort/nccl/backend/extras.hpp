@@ -94,7 +94,7 @@ class stage_timer {
   virtual std::uint64_t put(std::unique_ptr<operation> one) noexcept = 0;
   /// An operation has failed: what was noted of it, if it has been put its `number`, is no time.
   virtual void forget(std::unique_ptr<operation> half, std::uint64_t number) noexcept = 0;
-  /// Steps that are over, in the order of their operations. Never waits.
+  /// Stages that are over, in the order of their operations. Never waits.
   [[nodiscard]] virtual std::vector<comm::device_span> take() = 0;
 };
 

@@ -163,8 +163,7 @@ struct work_set {
   std::size_t post(progress::ready_queue& ready);
 };
 
-// ---- the queue
-// -----------------------------------------------------------------------------------
+// ---- the queue -------------------------------------------------------------------------------
 
 /// A place in the queue of a device.
 struct queue_place {
