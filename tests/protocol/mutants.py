@@ -22,9 +22,9 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-AGG, CLIENT = "protocol/detail/aggregation.ipp", "protocol/detail/client.ipp"
-ELECT, LOG = "protocol/detail/election.ipp", "protocol/detail/log.ipp"
-RECEIVE, STALL = "protocol/detail/receive.ipp", "protocol/detail/stall.ipp"
+AGG, CLIENT = "protocol/node/aggregation.ipp", "protocol/node/client.ipp"
+ELECT, LOG = "protocol/node/election.ipp", "protocol/node/log.ipp"
+RECEIVE, STALL = "protocol/node/receive.ipp", "protocol/node/stall.ipp"
 NODE, OUTBOX = "protocol/node.hpp", "protocol/outbox.hpp"
 REPLICA, NAMES = "protocol/replica.hpp", "protocol/name_table.hpp"
 QUEUE, NETWORK = "protocol/queues.hpp", "testing/network.hpp"

@@ -5,8 +5,8 @@
 
 #include <cohort/comm/communicator.hpp>
 #include <cohort/mpi/datatype.hpp>
-#include <cohort/shm/detail/sequence.hpp>
 #include <cohort/shm/memory.hpp>
+#include <cohort/shm/plane/sequence.hpp>
 
 #include <sys/resource.h>
 

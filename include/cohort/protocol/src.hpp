@@ -10,12 +10,12 @@
 #endif
 
 #include <cohort/protocol.hpp>
-#include <cohort/protocol/detail/aggregation.ipp>
-#include <cohort/protocol/detail/client.ipp>
-#include <cohort/protocol/detail/election.ipp>
-#include <cohort/protocol/detail/log.ipp>
-#include <cohort/protocol/detail/receive.ipp>
-#include <cohort/protocol/detail/stall.ipp>
+#include <cohort/protocol/node/aggregation.ipp>
+#include <cohort/protocol/node/client.ipp>
+#include <cohort/protocol/node/election.ipp>
+#include <cohort/protocol/node/log.ipp>
+#include <cohort/protocol/node/receive.ipp>
+#include <cohort/protocol/node/stall.ipp>
 
 namespace cohort::protocol {
 

@@ -93,5 +93,5 @@ asio::awaitable<backend> make_backend(Communicator world, backend_options option
 }  // namespace cohort::shm
 
 #ifndef COHORT_SEPARATE_COMPILATION
-#include <cohort/shm/detail/backend.ipp>
+#include <cohort/shm/plane/backend.ipp>
 #endif

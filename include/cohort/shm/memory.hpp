@@ -93,5 +93,5 @@ class reducer {
 }  // namespace cohort::shm
 
 #ifndef COHORT_SEPARATE_COMPILATION
-#include <cohort/shm/detail/memory.ipp>
+#include <cohort/shm/plane/memory.ipp>
 #endif

@@ -10,9 +10,9 @@
 #endif
 
 #include <cohort/shm.hpp>
-#include <cohort/shm/detail/backend.ipp>
-#include <cohort/shm/detail/memory.ipp>
-#include <cohort/shm/detail/sequence.ipp>
+#include <cohort/shm/plane/backend.ipp>
+#include <cohort/shm/plane/memory.ipp>
+#include <cohort/shm/plane/sequence.ipp>
 
 namespace cohort::shm {
 

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file Bodies of shm/detail/sequence.hpp.
+/// \file Bodies of shm/plane/sequence.hpp.
 
 #include <cohort/core/pack_layout.hpp>
-#include <cohort/shm/detail/sequence.hpp>
+#include <cohort/shm/plane/sequence.hpp>
 
 #include <algorithm>
 #include <cstring>

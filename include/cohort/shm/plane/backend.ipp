@@ -8,7 +8,7 @@
 #include <cohort/progress/deadline.hpp>
 #include <cohort/progress/polled_source.hpp>
 #include <cohort/shm/backend.hpp>
-#include <cohort/shm/detail/sequence.hpp>
+#include <cohort/shm/plane/sequence.hpp>
 
 #include <algorithm>
 #include <array>

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file One sequence of collectives through a part of a segment.
+/// \file One sequence of collectives through a part of a segment. This room carries collectives
+/// out: calls of a communicator enter, their results leave in the looks of the engine.
 
 #include <cohort/comm/backend.hpp>
 #include <cohort/progress/polled_source.hpp>
@@ -137,5 +138,5 @@ class sequence {
 }  // namespace cohort::shm::detail
 
 #ifndef COHORT_SEPARATE_COMPILATION
-#include <cohort/shm/detail/sequence.ipp>
+#include <cohort/shm/plane/sequence.ipp>
 #endif

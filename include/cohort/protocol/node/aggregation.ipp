@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file Facts on their way up: each function takes one from a child or from the own client.
+/// \file Facts on their way up: each function takes one from a child or from the own client. This
+/// room has the bodies of the node, one function for one rule: events and messages that have been
+/// read enter, what is to be written and done leaves.
 
 #include <cohort/protocol/node.hpp>
 
