@@ -223,7 +223,8 @@ class device_backend {
     static_cast<void>(name);
     return nullptr;
   }
-  /// What it makes by operations of the kind `arena_add`. Null: it can do none of these.
+  /// What it makes by operations of the kind `arena_add`. Null: it can do none of these. Called at
+  /// submission, from any thread.
   [[nodiscard]] virtual const device_arenas* arenas() const noexcept { return nullptr; }
   /// Marks what the buffers' streams, and `on` if that is one, have queued so far. Called at
   /// submission, from any thread, also before `open`. Throws std::system_error,

@@ -86,12 +86,14 @@ struct group_replay_body : group_start_body {
         on(std::move(on_)),
         ends(ends_) {}
 
+  /// What was captured is let go of here; its graph stays with the task, until that has ended.
   static void start(group_replay_body& self, task& of, instance& where) {
+    const auto its = std::move(self.captured);
     device_part& part = of.use_device();
     part.use = comm::device_use::replay;
     part.on = std::move(self.on);
     part.ends = self.ends;
-    of.context = self.captured.get();
+    of.context = its.get();
     where.start_group(of, *self.state);
   }
   std::shared_ptr<captured_state> captured;

@@ -45,10 +45,10 @@ class group_capture {
     return why.empty() ? nullptr : problem(errc::not_supported, why);
   }
   /// Says in the signature what the `number`-th start of the group is. Where this rank cannot do
-  /// it, the task fails, and the others hear of that.
+  /// it, the task fails. Throws what a backend throws that makes a graph.
   void describe(std::uint64_t number, protocol::signature& sig) const {
     device_part& part = *one_.device;
-    auto* const its = static_cast<captured_state*>(one_.context);
+    auto* const its = static_cast<captured_state*>(std::exchange(one_.context, nullptr));
     sig.detail = 1;
     if (part.use == comm::device_use::replay) {
       if (its == nullptr || !its->graph || its->group.lock().get() != &group_) {
@@ -64,11 +64,7 @@ class group_capture {
     part.ends = until::complete;
     its->group = group_.weak_from_this();
     its->start = number;
-    try {
-      its->graph = log_.device->make_graph("the graph of persistent group '" + group_.text_ + "'");
-    } catch (...) {
-      return one_.fail(std::current_exception());
-    }
+    its->graph = log_.device->make_graph("the graph of persistent group '" + group_.text_ + "'");
     part.graph = its->graph;
     if (part.graph) return;
     one_.fail(problem(errc::not_supported, std::string(log_.device->name()) + " captures nothing"));

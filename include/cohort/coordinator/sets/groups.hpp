@@ -303,11 +303,16 @@ class group_list {
       number = ++group.starts_;
       one.is_start = true;
     }
-    if (capture) capture->describe(number, sig);
+    try {
+      if (capture) capture->describe(number, sig);
+    } catch (...) {
+      one.fail(std::current_exception());  // on this rank alone, and the others hear of it
+    }
     log_.tasks.submit(one, group.text_ + ": start", sig, group.site_,
                       std::chrono::nanoseconds::zero());
   }
-  /// A removal gives the buffers back.
+  /// What of the group a start takes. It has buffers of its own, for a removal gives the group's
+  /// back.
   static void use_device(task& one, const device_part& of_group) {
     device_part& part = one.use_device();
     part.buffers = of_group.buffers;

@@ -45,7 +45,7 @@ struct takes {
 };
 
 /// A compile error that says what is wrong with the arguments of a verb of one tensor. These
-/// functions return what a verb does, and nothing ever calls them.
+/// functions return what a verb does, for the overloads below; no call of theirs compiles.
 template <takes What, class... Arguments>
 asio::awaitable<void> explain_named() {
   constexpr bool has_name = name_argument<argument_at<0, Arguments...>>;
