@@ -22,9 +22,10 @@ find "$root/cohort" \( -name '*.hpp' -o -name '*.ipp' \) | LC_ALL=C sort | awk -
 BEGIN {
   read_page()
   for (layer in below) close_over(layer, layer)
-  # One header of a layer that may include more than the others.
+  # Headers of a layer that may include more than the others.
   more["cohort/device/completion.hpp", "progress"] = 1
   more["cohort/device/detail/completion.ipp", "progress"] = 1
+  more["cohort/device/make_pinned.hpp", "progress"] = 1
 }
 
 # Follows the table from `layer` downwards, for may[top, *].

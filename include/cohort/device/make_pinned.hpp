@@ -11,6 +11,7 @@
 #include <cohort/core/asio.hpp>
 #include <cohort/device/completion.hpp>
 #include <cohort/device/pinned_vector.hpp>
+#include <cohort/progress/handler_operation.hpp>
 
 #include <cstddef>
 #include <exception>
@@ -69,19 +70,14 @@ class pinned_requests : public asio::execution_context::service {
 template <class Handler>
 class pinned_request final : public abandonable,
                              public std::enable_shared_from_this<pinned_request<Handler>> {
-  using executor = executor_of_t<Handler>;
-  using tracked = std::decay_t<decltype(asio::prefer(std::declval<const executor&>(),
-                                                     asio::execution::outstanding_work.tracked))>;
-
  public:
-  explicit pinned_request(Handler&& handler)
-      : loop_(asio::prefer(executor_of(handler), asio::execution::outstanding_work.tracked)),
-        handler_(std::make_unique<Handler>(std::move(handler))) {}
+  pinned_request(Handler&& handler, progress::engine& by) {
+    handler_.emplace(std::move(handler), by);
+  }
 
   void start(asio::io_context& io, std::size_t bytes, int device) {
     asio::use_service<pinned_requests>(io).add(this->weak_from_this());
-    auto slot = asio::get_associated_cancellation_slot(*handler_);
-    if (slot.is_connected()) {
+    if (auto slot = handler_->slot(); slot.is_connected()) {
       slot.assign([weak = this->weak_from_this()](asio::cancellation_type) {
         if (const auto self = weak.lock()) self->finish(aborted(), pooled_block());
       });
@@ -104,8 +100,7 @@ class pinned_request final : public abandonable,
 
   void abandon() override {
     std::unique_lock hold(mutex_);
-    const auto handler = std::move(handler_);
-    const auto loop = std::exchange(loop_, std::nullopt);
+    const auto handler = std::exchange(handler_, std::nullopt);
     hold.unlock();
   }
 
@@ -119,26 +114,20 @@ class pinned_request final : public abandonable,
   void finish(std::exception_ptr why, pooled_block block) {
     const std::lock_guard hold(mutex_);
     if (!handler_) return;
-    asio::post(*loop_, [handler = std::move(*handler_), why = std::move(why),
-                        block = std::move(block)]() mutable {
-      auto slot = asio::get_associated_cancellation_slot(handler);
-      if (slot.is_connected()) slot.clear();
-      std::move(handler)(std::move(why), std::move(block));
-    });
+    handler_->post(std::move(why), std::move(block));
     handler_.reset();
-    loop_.reset();
   }
 
   std::mutex mutex_;
-  std::optional<tracked> loop_;  // keeps it running
-  std::unique_ptr<Handler> handler_;
+  std::optional<progress::posted_handler<Handler>> handler_;
 };
 
 struct start_pinned_request {
   template <class Handler>
   void operator()(Handler&& handler, asio::io_context* io, std::size_t bytes, int device) const {
     using request = pinned_request<std::decay_t<Handler>>;
-    std::make_shared<request>(std::forward<Handler>(handler))->start(*io, bytes, device);
+    std::make_shared<request>(std::forward<Handler>(handler), use_engine(*io))
+        ->start(*io, bytes, device);
   }
 };
 
