@@ -130,8 +130,8 @@ inline constexpr int invited_creation_tag = 32765;
 /// another creation; `creation_stages` tells how. Those over one communicator with the same tag
 /// follow one another as they were begun, which must be the same order on all ranks.
 ///
-/// The new communicator is made with messages between members only, so that it is of no account
-/// which collectives ranks have under way. It costs about four messages to each neighbour in a
+/// The new communicator is made with messages between members only, so it does not matter which
+/// collectives ranks have under way. It costs about four messages to each neighbour in a
 /// tree, and what MPI takes to make it, during which the engine of each member stands still.
 ///
 /// Everything is called with the guard of the parent's source held.

@@ -80,8 +80,8 @@ class basic_stall_inspector {
   void add_joined(std::uint32_t set, const rank_set& ranks) {
     if (!outdated_[set]) joined[set].unite(ranks);
   }
-  /// All have joined while the query runs: what it hears of who has joined, before or after, is out
-  /// of date.
+  /// All have joined while the query runs. Answers about who has joined are out of date, also those
+  /// that are still to come.
   void forget_joined(std::uint32_t set) {
     if (!running_) return;
     outdated_[set] = true;

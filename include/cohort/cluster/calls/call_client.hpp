@@ -3,7 +3,7 @@
 #pragma once
 
 /// \file The calls that a process has made: their numbers, their answers, and how they are given
-/// up.
+/// up. Verbs and messages enter the room `calls`; answers leave.
 
 #include <cohort/cluster/error.hpp>
 #include <cohort/cluster/event.hpp>

@@ -3,7 +3,8 @@
 #pragma once
 
 /// \file A connection that carries messages both ways, over whatever carries bytes, and one within
-/// a process.
+/// a process. Bytes and strangers enter the room `link`; whole messages and proven connections
+/// leave.
 
 #include <cohort/cluster/link/message.hpp>
 #include <cohort/core/asio.hpp>

@@ -3,7 +3,7 @@
 #pragma once
 
 /// \file Does what has been elected: starts it in log order, packs, posts to a backend or MPI,
-/// unpacks.
+/// unpacks. Tasks enter the room `data` in log order; their results leave.
 
 #include <cohort/comm/backend.hpp>
 #include <cohort/coordinator/data/execution.hpp>

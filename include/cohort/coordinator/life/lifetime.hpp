@@ -3,7 +3,8 @@
 #pragma once
 
 /// \file How a negotiation ends on this rank: leaving, waiting for the others, letting go, and
-/// giving up where nobody decides.
+/// giving up where nobody decides. A negotiation enters the room `life` as communicators that are
+/// to be made, and leaves it closed.
 
 #include <cohort/coordinator/data/stand_in.hpp>
 #include <cohort/coordinator/sets/set_view.hpp>

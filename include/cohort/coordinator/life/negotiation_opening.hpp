@@ -188,9 +188,12 @@ class negotiation_opening {
     log_.faults.break_down(std::make_exception_ptr(found), !refused.empty());
     co_return false;
   }
-  /// A digest of why this rank refuses its options, the rows of the table, a digest of the frozen
-  /// plan, the first letters of the backend for the host, and of the backend for devices these, the
-  /// names of its facts and their values: as many numbers on every rank.
+  /// As many numbers on every rank:
+  /// - a digest of why this rank refuses its options,
+  /// - the rows of the table of options,
+  /// - a digest of the frozen plan,
+  /// - the first letters of the name of the backend for the host,
+  /// - those of the backend for devices, the names of its facts, and their values.
   [[nodiscard]] compared_values values_to_compare() const {
     compared_values own;
     constexpr std::uint64_t nothing = 14695981039346656037U;

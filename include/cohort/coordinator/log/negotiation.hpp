@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file What is agreed upon in one order, on one rank.
+/// \file What is agreed upon in one order, on one rank. Into the room `log` come submissions and
+/// messages; elected operations, errors and reports leave.
 
 #include <cohort/comm/channel.hpp>
 #include <cohort/coordinator/data/data_plane.hpp>

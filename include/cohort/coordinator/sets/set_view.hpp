@@ -3,6 +3,7 @@
 #pragma once
 
 /// \file A set of ranks as its handles on one rank see it: the one implementation of `instance`.
+/// Ranks enter the room `sets`; instances, and groups of theirs, leave.
 
 #include <cohort/coordinator/data/data_plane.hpp>
 #include <cohort/coordinator/instance.hpp>

@@ -4,6 +4,7 @@
 
 /// \file What the timeline's file is made of: JSON in a buffer of fixed size, the rows in which
 /// viewers show it, and the file, which is valid JSON at nearly every moment, for who is killed.
+/// Moments and phases enter the room `timeline`; a file leaves.
 
 #include <fcntl.h>
 #include <sys/uio.h>

@@ -3,7 +3,8 @@
 #pragma once
 
 /// \file The bodies of the named verbs of one tensor: what each says of its submission, and what it
-/// gives back.
+/// gives back. Buffers, options and a token enter the room `verbs`; a task with its signature
+/// leaves.
 
 #include <cohort/coordinator/named_operation.hpp>
 #include <cohort/coordinator/verbs/named_argument.hpp>

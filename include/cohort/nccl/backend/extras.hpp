@@ -92,7 +92,7 @@ class stage_timer {
       const comm::device_call& what) noexcept = 0;
   /// All stages of the operation are on their streams. Returns a number for `forget`.
   virtual std::uint64_t put(std::unique_ptr<operation> one) noexcept = 0;
-  /// An operation has failed: what was noted of it, if it has been put its `number`, is no time.
+  /// An operation has failed: drops what was noted of it, by its `number` if it has been put.
   virtual void forget(std::unique_ptr<operation> half, std::uint64_t number) noexcept = 0;
   /// Stages that are over, in the order of their operations. Never waits.
   [[nodiscard]] virtual std::vector<comm::device_span> take() = 0;

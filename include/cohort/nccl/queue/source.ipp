@@ -4,7 +4,6 @@
 /// \file
 /// Bodies of `nccl/source.hpp`.
 
-#include <cohort/device/nvtx.hpp>
 #include <cohort/nccl/source.hpp>
 
 #include <algorithm>

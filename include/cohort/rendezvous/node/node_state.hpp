@@ -153,7 +153,7 @@ class basic_outbox {
   bool closed_ = false;
 };
 
-/// Who this rank is, its steps, and what whoever drives the node has to take.
+/// Who this rank is, its steps, and what the driver of the node collects.
 template <class Any>
 struct node_state {
   explicit node_state(const node_options& with) : options(with) {}
