@@ -4,6 +4,7 @@
 /// \file
 /// Bodies of `nccl/source.hpp`.
 
+#include <cohort/device/nvtx.hpp>
 #include <cohort/nccl/source.hpp>
 
 #include <algorithm>
