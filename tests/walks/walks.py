@@ -42,6 +42,7 @@ SKIPPED = 77
 PARTS = {"rendezvous": ((0, "the sender, rank 0"), (1, "the receiver, rank 1"))}
 # A part ends with the message that it sends. When MPI is through with it is a race, and no part of it.
 SENDS = "the sender, rank 0"
+ASKS = "request_list::test_requests"  # the function that asks MPI
 UPDATE = "cmake --build --preset dev --target update_walks"
 
 # What calls one of these, or is one, hands on: calls outside, as they are written, and functions
@@ -322,7 +323,7 @@ def without_tests(calls):
     for depth, one in calls:
         if deeper is not None and depth > deeper:
             continue
-        deeper = depth if one.name.endswith("request_list::test") else None
+        deeper = depth if one.name == ASKS else None
         if deeper is None:
             result.append((depth, one))
     return tuple(result)
@@ -397,6 +398,8 @@ def blocks_of(program_file, everything):
     name = os.path.basename(program_file).removeprefix("walk_")
     records = run(program_file)
     program = Program(program_file, records)
+    if all(one.name != ASKS for one in program.simple):
+        sys.exit(f"{ASKS} has not run: does it have another name?")
     parts = []
     for rank, title in PARTS.get(name, ((0, ""),)):
         lists = repetitions(program, records[rank])
