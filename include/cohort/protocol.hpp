@@ -8,12 +8,24 @@
 /// comments cite.
 ///
 /// \code
-/// protocol::node mine(protocol::tree::balanced(0, 2, 2), {{0, 1}});  // rank 0 of two ranks
-/// mine.submit(0, "gradient", what, 17);                             // ready for it here
-/// mine.receive(1, message);                                         // rank 1 says that it is, too
-/// for (const protocol::action& one : mine.actions()) start(one);    // elected
-/// mine.clear_actions();
-/// if (mine.take_message(1, bytes)) send(1, bytes);                  // and rank 1 learns of it
+/// #include <cohort/protocol.hpp>
+///
+/// #include <iostream>
+///
+/// int main() {
+///   using namespace cohort;
+///   const std::vector<rank_set> sets = {rank_set{0, 1}};
+///   protocol::node zero(protocol::tree::balanced(0, 2, 2), sets);  // the nodes of two ranks
+///   protocol::node one(protocol::tree::balanced(1, 2, 2), sets);
+///   zero.submit(0, "gradient", {}, 17);  // either is ready for it, and knows its own by a token
+///   one.submit(0, "gradient", {}, 18);
+///   std::vector<std::byte> bytes;
+///   if (one.take_message(0, bytes)) zero.receive(1, bytes);  // rank 0 learns of it and decides
+///   for (const protocol::action& next : zero.actions()) {
+///     std::cout << next.token << " is elected\n";  // 17: start it
+///   }
+///   zero.clear_actions();
+/// }
 /// \endcode
 
 #include <cohort/protocol/node.hpp>
