@@ -625,6 +625,44 @@ TEST_CASE("what needs a rank that has joined fails", "[coordinator][failures]") 
   });
 }
 
+TEST_CASE("a rank that abandons a coordinator tells the others why", "[coordinator][failures]") {
+  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
+    cohort::coordinator coord(world);
+    const int last = coord.size() - 1;
+    if (last == 0) {
+      coord.abandon("alone");
+      co_return;
+    }
+    int value = 1;
+    co_await works(coord, "before");
+    if (coord.rank() == last) {
+      auto pending = coord.all_reduce("pending", value, op::sum, as_future);
+      co_await meet(world);
+      coord.abandon("cannot open weights.bin");
+      coord.abandon("said too late");
+      const auto own = co_await caught<cohort::peer_lost_error>(std::move(pending));
+      REQUIRE(own);
+      const auto after = co_await caught<cohort::error>(coord.all_reduce("later", value, op::sum));
+      REQUIRE(after);
+      CHECK(after->code() == cohort::errc::not_accepting);
+    } else {
+      auto waiting = coord.all_reduce("waiting", value, op::sum, as_future);
+      co_await meet(world);
+      const auto problem = co_await caught<cohort::peer_lost_error>(std::move(waiting));
+      REQUIRE(problem);
+      CHECK(problem->ranks() == std::vector<int>{last});
+      const std::string text = "needs rank " + std::to_string(last) +
+                               ", which has left: cannot open weights.bin (failures_test.cpp:";
+      CHECK(has(problem->what(), text));
+      const auto later =
+          co_await caught<cohort::peer_lost_error>(coord.all_reduce("later", value, op::sum));
+      REQUIRE(later);
+      CHECK(has(later->what(), text));
+    }
+    co_await coord.shutdown();
+  });
+}
+
 TEST_CASE("what needs a rank that has left fails", "[coordinator][failures]") {
   cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
     cohort::coordinator coord(world);

@@ -46,6 +46,31 @@ void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 #endif
 
+TEST_CASE("why a rank has left stands in the errors of all the others") {
+  fake_job job(5, 2);
+  for (const int rank : {0, 1, 3}) job.submit(rank, "pending");
+  job.settle();
+  job.node_of(4).leave(departure::abandoned, "no weights (train.cpp:41)");
+  job.node_of(3).leave(departure::abandoned);
+  job.settle();
+  const std::string text =
+      "'pending': needs rank 4, which has left: no weights (train.cpp:41) (left: ranks 3-4)";
+  for (const int rank : {0, 1}) CHECK(job.log(rank).back() == text);
+  const submission late = job.submit(2, "late");
+  REQUIRE(late.status == submission_status::failed);
+  CHECK(describe("late", *late.why).find("which has left: no weights") != std::string::npos);
+}
+
+TEST_CASE("of a long reason for leaving its beginning is told") {
+  fake_job job(2, 2);
+  job.submit(0, "pending");
+  job.settle();
+  job.node_of(1).leave(departure::abandoned, std::string(100'000, 'x'));
+  job.settle();
+  CHECK(job.log(0).back().size() < longest_reason + 100);
+  CHECK(job.log(0).back().find(std::string(longest_reason, 'x')) != std::string::npos);
+}
+
 TEST_CASE("operations that need a rank that has left fail, submitted before or after") {
   fake_job job(3, 2);
   job.submit(0, "pending");

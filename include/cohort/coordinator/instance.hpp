@@ -262,7 +262,8 @@ class instance {
   virtual bool withdraw(task& one, protocol::withdrawal_reason reason) = 0;
 
   /// From now on this rank submits nothing; what it has submitted still completes, if it drains.
-  virtual void leave(protocol::departure how) = 0;
+  /// The errors of the others say `why`.
+  virtual void leave(protocol::departure how, std::string_view why = {}) = 0;
   /// Completes when the instance is gone on this rank.
   virtual void wait_closed(task& one) = 0;
   virtual void stop_waiting(task& one) = 0;

@@ -15,6 +15,8 @@
 #include <cstddef>
 #include <memory>
 #include <source_location>
+#include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -306,6 +308,26 @@ class named_verbs : public message_verbs<named_verbs> {
   template <class Token = default_token>
   auto remove(Token&& token = Token()) const {
     return initiate(where_, shutdown_body(protocol::departure::abandoned), token);
+  }
+
+  /// Leaves at once, because something has gone wrong on this rank: what it has submitted, and what
+  /// the others submit that needs it, ends with peer_lost_error on all of them, which says why and
+  /// where: "needs rank 0, which has left: cannot open weights.bin (train.cpp:41)". Of `why` 1 KiB
+  /// is told at most. Waits for nothing; `shutdown` or the destructor follow as ever. Nothing
+  /// happens where this rank has left before.
+  ///
+  ///     } catch (const std::exception& problem) {
+  ///       coord.abandon(problem.what());
+  ///       throw;
+  ///     }
+  void abandon(std::string_view why,
+               const std::source_location& where = std::source_location::current()) const {
+    std::string_view file = where.file_name();
+    file.remove_prefix(file.rfind('/') + 1);  // all of it where there is none
+    std::string text(why.substr(0, protocol::longest_reason - 64));
+    text.append(" (").append(file.substr(0, 48)).append(":");
+    (**where_).leave(protocol::departure::abandoned,
+                     text.append(std::to_string(where.line())).append(")"));
   }
 
   /// From now on this rank submits nothing. Completes when what it has submitted is complete and

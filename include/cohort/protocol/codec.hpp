@@ -271,11 +271,12 @@ void wire_fields(Archive& archive, leaving& v) {
   archive(v.ranks);
   std::uint8_t flags = 0;
   if constexpr (!Archive::reads) {
-    flags = static_cast<std::uint8_t>(static_cast<unsigned>(v.how) | (v.set != none ? 2U : 0U));
+    flags = static_cast<std::uint8_t>(static_cast<unsigned>(v.how) | (v.set != none ? 2U : 0U) |
+                                      (v.why.empty() ? 0U : 4U));
   }
   archive(flags);
   if constexpr (Archive::reads) {
-    if (flags > 3) archive.fail(wire_errc::bad_value);
+    if (flags > 7) archive.fail(wire_errc::bad_value);
     v.how = static_cast<departure>(flags & 1U);
   }
   if ((flags & 2U) != 0) {
@@ -286,6 +287,12 @@ void wire_fields(Archive& archive, leaving& v) {
   }
   archive(v.pending);
   detail::list(archive, v.stuck, [](auto& each, auto& set) { detail::compact(each, set); });
+  if ((flags & 4U) != 0) {
+    detail::text(archive, v.why);
+    if constexpr (Archive::reads) {
+      if (v.why.empty() || v.why.size() > longest_reason) archive.fail(wire_errc::bad_value);
+    }
+  }
 }
 
 template <class Archive>

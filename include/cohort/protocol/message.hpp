@@ -72,7 +72,7 @@ struct side {
 struct verdict {
   failure_kind kind = failure_kind::mismatch;
   std::vector<side> sides;  ///< mismatch
-  int rank = -1;            ///< withdrawn: who was first; data: where
+  int rank = -1;            ///< withdrawn: who was first; data: where; peer_lost: who has said why
   withdrawal_reason reason = withdrawal_reason::cancelled;
   bool asked = false;  ///< withdrawn by deadline: the stall query has filled what follows
   rank_set ready;
@@ -80,7 +80,7 @@ struct verdict {
   rank_set silent;   ///< did not answer the query
   rank_set unknown;  ///< below a silent rank
   rank_set ranks;    ///< joined, peer_lost: who
-  std::string text;  ///< data: the cause
+  std::string text;  ///< data: the cause; peer_lost: why that rank has left
 };
 
 /// A name in a message: by the id of a cached signature of it, or in full.
@@ -129,6 +129,9 @@ struct withdrawal {
   withdrawal_reason reason = withdrawal_reason::cancelled;
 };
 
+/// Of what the others are told of why a rank leaves, in bytes.
+inline constexpr std::size_t longest_reason = 1024;
+
 /// V, and L in the log: ranks submit nothing any more, in no set or in one.
 struct leaving {
   rank_set ranks;
@@ -136,6 +139,7 @@ struct leaving {
   std::vector<wire_operation> pending;  ///< what they still want completed
   std::vector<std::uint32_t> stuck;     ///< sets in which their join has failed (protocol L4)
   std::uint32_t set = none;             ///< the only one that they leave; none: the instance
+  std::string why;                      ///< as the program has said it; mostly empty
 };
 
 /// N, and D in the log: how often each persistent group has been started.

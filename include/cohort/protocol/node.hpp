@@ -112,10 +112,11 @@ class basic_node {
   /// Contributes neutral elements from now on, until all have joined.
   submission join(std::uint32_t set, std::uint64_t token);
   /// Submits nothing from now on, in no set (protocol L1). Once.
-  void leave(departure how);
+  /// The others learn `why`, of which no more than 1 KiB is told.
+  void leave(departure how, std::string_view why = {});
   /// Submits nothing from now on in one set. Once all its members have left it and what they still
   /// want is done, it ends everywhere (protocol D2).
-  void leave_set(std::uint32_t set, departure how);
+  void leave_set(std::uint32_t set, departure how, std::string_view why = {});
   /// Nobody decides: withdraws all that is pending and abandons (protocol W4). What is elected all
   /// the same still comes as `start`.
   void give_up();
@@ -238,6 +239,8 @@ class basic_node {
   void fail_operation(std::uint32_t slot, const verdict_ptr& why);
   void fail_everything(const verdict_ptr& why);
   [[nodiscard]] verdict_ptr lost(std::uint32_t set) const;
+  void note_reason(const waiting_leave& one);
+  void add_reason(std::uint32_t set, verdict& why) const;
   template <class Visit>
   void for_each_operation(Visit visit);  // visit(slot), which may free it
 
@@ -322,8 +325,13 @@ class basic_node {
   std::size_t pending_ = 0;
   std::map<key, verdict_ptr> poison_;
   std::vector<join_state> joins_;  // per set
-  std::optional<departure> leaving_;
-  std::vector<std::optional<departure>> left_sets_;  // per set: left alone
+  struct own_leave {
+    departure how;
+    std::string why;
+  };
+  std::optional<own_leave> leaving_;
+  std::vector<std::optional<own_leave>> left_sets_;               // per set: left alone
+  std::map<std::pair<std::uint32_t, int>, std::string> reasons_;  // set or none, rank: why it left
   bool report_wanted_ = false;
   group_table groups_;
   verdict_ptr broken_;  // the instance has closed by a fault

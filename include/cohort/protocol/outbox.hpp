@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct waiting_leave {
   std::vector<std::pair<name_index, epoch>> pending;
   std::vector<std::uint32_t> stuck;
   std::uint32_t set = none;
+  std::string why;
 };
 
 /// The facts for the parent. Announcements of cached entries wait as bits, other facts as the bytes
@@ -140,6 +142,7 @@ using downstream = basic_downstream<>;
   result.how = one.how;
   result.stuck = one.stuck;
   result.set = one.set;
+  result.why = one.why;
   for (const auto& [name, number] : one.pending) {
     result.pending.push_back({wire_name_of(names, name), number});
   }
@@ -174,7 +177,7 @@ template <class Any>
 void basic_outbox<Any>::leave(waiting_leave one) {
   for (waiting_leave& other : leaves_) {
     if (other.how == one.how && other.set == one.set && other.pending == one.pending &&
-        other.stuck == one.stuck) {
+        other.stuck == one.stuck && other.why == one.why) {
       other.ranks.unite(one.ranks);
       return;
     }

@@ -176,6 +176,11 @@ inline std::string describe(std::string_view name, const verdict& why) {
       text += "needs data of " + ranks_text(why.ranks) + ", joined";
       break;
     case failure_kind::peer_lost:
+      if (!why.text.empty()) {
+        text += "needs rank " + std::to_string(why.rank) + ", which has left: " + why.text;
+        if (why.ranks.size() > 1) text += " (left: " + ranks_text(why.ranks) + ")";
+        break;
+      }
       text += "needs a rank that has left: " + ranks_text(why.ranks);
       if (!why.unknown.empty()) text += " (abandoned: " + ranks_text(why.unknown) + ")";
       break;

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace cohort::coordination {
@@ -43,13 +44,13 @@ class lifetime {
   std::size_t openings = 0;  ///< of this instance and of sets, inside MPI
 
   /// Who leaves set 0 leaves all that is agreed upon.
-  void leave(std::uint32_t set, protocol::departure how) {
+  void leave(std::uint32_t set, protocol::departure how, std::string_view why = {}) {
     if (log_.faults.broken || (set != 0 && log_.sets.whole().left)) return;
     try {
       if (set == 0) {
-        log_.node.leave(how);
+        log_.node.leave(how, why);
       } else {
-        log_.node.leave_set(set, how);
+        log_.node.leave_set(set, how, why);
       }
     } catch (...) {
       return log_.faults.break_down(std::current_exception());

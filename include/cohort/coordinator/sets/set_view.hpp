@@ -82,11 +82,11 @@ class set_view final : public instance {
   bool withdraw(task& one, protocol::withdrawal_reason reason) override {
     return log_.tasks.withdraw(one, reason);
   }
-  void leave(protocol::departure how) override {
+  void leave(protocol::departure how, std::string_view why = {}) override {
     const comm::request_source::guard hold(log_.source);
     if (std::exchange(left, true)) return;
     leave_until = clock::now() + options_.leave_deadline;
-    log_.life.leave(place.set, how);
+    log_.life.leave(place.set, how, why);
   }
   void wait_closed(task& one) override {
     const comm::request_source::guard hold(log_.source);

@@ -73,6 +73,7 @@ void basic_node<Any>::check_listed(name_index name, epoch number) {
   verdict why;
   why.kind = failure_kind::peer_lost;
   why.ranks = std::move(lacking);
+  add_reason(log_.names[name].set, why);
   emit_failure(name, number, std::move(why));
 }
 
@@ -190,6 +191,7 @@ template <class Any>
 void basic_node<Any>::on_leave(const waiting_leave& one) {
   if (one.set != none && log_.has_ended(one.set)) return;  // told again, after a generation
   if (!tree_.is_root()) return up_.leave(one);
+  note_reason(one);
   (one.set == none ? left_ : leavers_[one.set]).unite(one.ranks);
   const std::set<key> pending(one.pending.begin(), one.pending.end());
   std::set<key> listed;

@@ -172,18 +172,18 @@ submission basic_node<Any>::join(std::uint32_t set, std::uint64_t token) {
 
 // [protocol L1]
 template <class Any>
-void basic_node<Any>::leave(departure how) {
+void basic_node<Any>::leave(departure how, std::string_view why) {
   if (leaving_ || log_.closed) return;
-  leaving_ = how;
+  leaving_ = own_leave{how, std::string(why.substr(0, longest_reason))};
   send_leave();
   pump();
 }
 
 // [protocol D2] Removal: the same for one set alone.
 template <class Any>
-void basic_node<Any>::leave_set(std::uint32_t set, departure how) {
+void basic_node<Any>::leave_set(std::uint32_t set, departure how, std::string_view why) {
   if (leaving_ || left_sets_[set] || log_.closed || !sets_[set].contains_me) return;
-  left_sets_[set] = how;
+  left_sets_[set] = own_leave{how, std::string(why.substr(0, longest_reason))};
   drop_poison(set);
   send_leave(set);
   pump();
@@ -203,7 +203,9 @@ template <class Any>
 void basic_node<Any>::send_leave(std::uint32_t only) {
   waiting_leave one;
   one.ranks.insert(tree_.rank());
-  one.how = only == none ? *leaving_ : *left_sets_[only];
+  const own_leave& mine = only == none ? *leaving_ : *left_sets_[only];
+  one.how = mine.how;
+  one.why = mine.why;
   one.set = only;
   if (one.how == departure::drained) {  // [protocol L2]
     for_each_operation([&](std::uint32_t slot) {
@@ -342,11 +344,32 @@ void basic_node<Any>::fail_everything(const verdict_ptr& why) {
 }
 
 template <class Any>
+void basic_node<Any>::note_reason(const waiting_leave& one) {
+  if (one.why.empty()) return;
+  for (const int rank : one.ranks.list()) reasons_.try_emplace({one.set, rank}, one.why);
+}
+
+// Of the first of those that have left, and have said why.
+template <class Any>
+void basic_node<Any>::add_reason(std::uint32_t set, verdict& why) const {
+  if (reasons_.empty()) return;
+  for (const int rank : why.ranks.list()) {
+    auto found = reasons_.find({none, rank});
+    if (found == reasons_.end()) found = reasons_.find({set, rank});
+    if (found == reasons_.end()) continue;
+    why.rank = rank;
+    why.text = found->second;
+    return;
+  }
+}
+
+template <class Any>
 verdict_ptr basic_node<Any>::lost(std::uint32_t set) const {
   verdict why;
   why.kind = failure_kind::peer_lost;
   why.ranks = log_.departed_from(set, sets_[set].members);
   why.unknown = log_.abandoned_in(set, sets_[set].members);
+  add_reason(set, why);
   return std::make_shared<const verdict>(std::move(why));
 }
 

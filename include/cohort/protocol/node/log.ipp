@@ -264,6 +264,7 @@ void basic_node<Any>::apply_left(const waiting_leave& one) {
   const bool first = !log_.any_leaver();
   const std::set<key> pending(one.pending.begin(), one.pending.end());
   log_.depart(one.set, one.ranks, one.how);
+  note_reason(one);
   for (std::uint32_t set = 0; set < sets_.size(); ++set) {
     if ((one.set != none && one.set != set) || !sets_[set].members.intersects(one.ranks) ||
         std::find(one.stuck.begin(), one.stuck.end(), set) != one.stuck.end()) {

@@ -62,6 +62,7 @@ waiting_leave basic_node<Any>::resolve_leave(const leaving& one) {
   result.how = one.how;
   result.stuck = one.stuck;
   result.set = one.set;
+  result.why = one.why;
   for (const std::uint32_t set : one.stuck) require_set(set);
   if (one.ranks.empty() || one.ranks.back() >= tree_.ranks()) out_of_place("unknown ranks leave");
   if (one.set != none) {
