@@ -214,7 +214,7 @@ inline std::uint64_t inspector::digest(const node& self) {
   for (std::uint32_t set = 0; set < self.sets_.size(); ++set) {
     hash(self.table_.joined(set))(self.joins_[set].active ? 1 : 0)(self.joins_[set].failed ? 1 : 0);
     hash(self.joins_[set].took);
-    hash(self.left_sets_[set] ? 1 + static_cast<std::uint64_t>(*self.left_sets_[set]) : 0);
+    hash(self.left_sets_[set] ? 1 + static_cast<std::uint64_t>(self.left_sets_[set]->how) : 0);
     for (auto i = self.table_.first(set); i != none; i = self.table_[i].next) {
       const record& one = self.table_[i];
       hash(name_of(one.name))(signed_value(one.number))(one.done)(one.whole)(one.count)(one.sizes);
@@ -232,7 +232,7 @@ inline std::uint64_t inspector::digest(const node& self) {
     const record& doomed = self.table_[one.index];
     if (doomed.arrival == one.arrival) hash(name_of(doomed.name))(signed_value(doomed.number));
   }
-  hash(self.leaving_ ? 1 + static_cast<std::uint64_t>(*self.leaving_) : 0)(self.report_wanted_)(
+  hash(self.leaving_ ? 1 + static_cast<std::uint64_t>(self.leaving_->how) : 0)(self.report_wanted_)(
       self.ended_)(self.report_for_)(self.asked_up_)(self.query_.running())(self.query_.awaited());
   if (self.query_.running()) {
     hash(self.query_.number());
