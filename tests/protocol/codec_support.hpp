@@ -181,7 +181,7 @@ inline bytes sample_up() {
   to.on(some_answer());
   to.on(data_fault{2, 99, "MPI_ERR_TRUNCATE"});
   to.on(leaving{{0, 5}, departure::abandoned, {some_operation()}, {0, 1}});
-  to.on(leaving{{2}, departure::drained, {some_operation()}, {}, 3});
+  to.on(leaving{{2}, departure::drained, {some_operation()}, {}, 3, "no weights"});
   to.on_end();
   return out;
 }
@@ -216,7 +216,7 @@ inline bytes sample_down() {
   to.on_joined(0);
   to.on_generation(5);
   to.on(leaving{{3}, departure::drained, {}, {}});
-  to.on(leaving{{1, 2}, departure::abandoned, {}, {}, 7});
+  to.on(leaving{{1, 2}, departure::abandoned, {}, {}, 7, "cannot open it (a.cpp:3)"});
   to.on_set_ended(7);
   to.on(std::vector<start_count>{{{4, 0, {}}, 0, 1}});
   to.on(closing{true, {1, 2, "cause"}});

@@ -239,6 +239,9 @@ MUTANTS = {
     "set-keeps-poison": ("D2", (LOG, "&& !left_sets_[set]) {", ") {")),
     "set-accepts": ("S2", (CLIENT, "joins_[set].active || left_sets_[set] ||",
                            "joins_[set].active ||")),
+    "reason-of-first": ("L7", (CLIENT, "why.rank = rank;", "why.rank = why.ranks.list().front();")),
+    "reasons-joined": ("L7", (OUTBOX, "&& other.why == one.why", "")),
+    "reason-not-kept": ("L7", (LOG, "note_reason(one);", "")),
     "independent-sets": ("D1", (JOBS, "layout = {{everyone, some(), some()}};",
                                 "layout = {{some()}, {some()}};")),
 }

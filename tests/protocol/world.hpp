@@ -125,6 +125,8 @@ struct instance {
   std::map<std::uint32_t, std::set<int>> gone;       // ranks that have left a set alone
   std::map<std::uint32_t, std::set<int>> abandoned;  // those that wanted nothing completed
   std::map<std::uint32_t, std::set<int>> told_ended;
+  std::map<std::pair<std::uint32_t, int>, std::string> reasons;  // of leaves, set or none, rank
+  std::set<std::pair<std::uint32_t, int>> silent;                // leaves without one
 
   [[nodiscard]] const std::set<int>& members(const full_name& name) const {
     const auto found = listed.find(name);
@@ -209,6 +211,8 @@ class world {
   void cancel(int number, int operation, bool deadline);
   int join(int number, int rank, std::uint32_t set);
   void leave_set(int number, int rank, std::uint32_t set, bool abandons);
+  std::string give_reason(instance& inst, std::uint32_t set, int rank);
+  void check_reason(int number, std::uint32_t set, const verdict& why);
   [[nodiscard]] bool has_group(int number, int rank, std::uint32_t set) const;
   [[nodiscard]] bool removes_group(int number, int rank, const full_name& group) const;
   void use_group(task& one, const step& what);
@@ -457,6 +461,9 @@ inline void world::perform(int number, int rank, const action& one) {
       break;
     }
     case action_kind::fail:
+      if (const verdict& why = *self.verdict_of(one); why.kind == failure_kind::peer_lost) {
+        check_reason(number, one.set, why);
+      }
       op(number, operation).finish(ending_of(*self.verdict_of(one)));
       break;
     case action_kind::fail_join:
@@ -598,6 +605,7 @@ inline void world::log_item(int number, const node& self, part item, name_index 
                 inspector::left(inst.nodes[static_cast<std::size_t>(who)]);
       }
       right = right && !why->ranks.empty() && inst.listed.contains(name);
+      check_reason(number, name.first, *why);
     }
     std::ostringstream facts;
     for (const side& each : why->sides) {
@@ -757,6 +765,9 @@ inline int world::submit(int number, int rank, const step& what) {
     if (result.status == submission_status::refused) now.finish(ending::refused);
     if (result.status == submission_status::failed) {
       hit("E3 submission of what has failed already");
+      if (result.why->kind == failure_kind::peer_lost) {
+        check_reason(number, what.name.first, *result.why);
+      }
       now.finish(ending_of(*result.why));
     }
   });
@@ -803,13 +814,44 @@ inline int world::join(int number, int rank, std::uint32_t set) {
   return index;
 }
 
+// Of every other leave, and it tells who has given it.
+inline std::string world::give_reason(instance& inst, std::uint32_t set, int rank) {
+  if (random_.happens(.5)) {
+    inst.silent.emplace(set, rank);
+    return {};
+  }
+  std::string why = "rank " + std::to_string(rank) + (set == none ? " ends" : " leaves a set");
+  inst.reasons[{set, rank}] = why;
+  return why;
+}
+
+// What the failure of an operation of a set tells of who has left.
+inline void world::check_reason(int number, std::uint32_t set, const verdict& why) {
+  const instance& inst = at(number);
+  if (why.text.empty()) {
+    for (const int who : why.ranks.list()) {
+      check(inst.silent.contains({none, who}) || inst.silent.contains({set, who}), "L7 rank ", who,
+            " has given a reason, which is lost");
+    }
+    return;
+  }
+  hit("L7 reason told");
+  const auto given = [&](std::uint32_t where) {
+    const auto found = inst.reasons.find({where, why.rank});
+    return found != inst.reasons.end() && found->second == why.text;
+  };
+  check(why.ranks.contains(why.rank) && (given(none) || given(set)), "L7 rank ", why.rank,
+        " has not given the reason '", why.text, "'");
+}
+
 inline void world::leave_set(int number, int rank, std::uint32_t set, bool abandons) {
   instance& inst = at(number);
   if (inspector::left(inst.nodes[static_cast<std::size_t>(rank)])) return;
   inst.gone[set].insert(rank);
   if (abandons) inst.abandoned[set].insert(rank);
+  const std::string why = give_reason(inst, set, rank);
   call(number, rank, [&](node& self) {
-    self.leave_set(set, abandons ? departure::abandoned : departure::drained);
+    self.leave_set(set, abandons ? departure::abandoned : departure::drained, why);
   });
 }
 
@@ -883,8 +925,9 @@ inline bool world::close(const closer& one) {
   for (const int index : one.tasks) done = done && tasks_[static_cast<std::size_t>(index)].done;
   if (!done && !(one.now && random_.happens(.02))) return false;
   if (one.now) at(one.instance).left_now.insert(one.rank);
+  const std::string why = give_reason(at(one.instance), none, one.rank);
   call(one.instance, one.rank,
-       [&](node& each) { each.leave(one.now ? departure::abandoned : departure::drained); });
+       [&](node& each) { each.leave(one.now ? departure::abandoned : departure::drained, why); });
   return true;
 }
 

@@ -139,7 +139,7 @@ struct leaving {
   std::vector<wire_operation> pending;  ///< what they still want completed
   std::vector<std::uint32_t> stuck;     ///< sets in which their join has failed (protocol L4)
   std::uint32_t set = none;             ///< the only one that they leave; none: the instance
-  std::string why;                      ///< as the program has said it; mostly empty
+  std::string why{};                    ///< as the program has said it; mostly empty
 };
 
 /// N, and D in the log: how often each persistent group has been started.

@@ -239,7 +239,7 @@ class basic_node {
   void fail_operation(std::uint32_t slot, const verdict_ptr& why);
   void fail_everything(const verdict_ptr& why);
   [[nodiscard]] verdict_ptr lost(std::uint32_t set) const;
-  void note_reason(const waiting_leave& one);
+  bool note_reason(const waiting_leave& one);
   void add_reason(std::uint32_t set, verdict& why) const;
   template <class Visit>
   void for_each_operation(Visit visit);  // visit(slot), which may free it

@@ -24,7 +24,7 @@ struct waiting_leave {
   std::vector<std::pair<name_index, epoch>> pending;
   std::vector<std::uint32_t> stuck;
   std::uint32_t set = none;
-  std::string why;
+  std::string why{};
 };
 
 /// The facts for the parent. Announcements of cached entries wait as bits, other facts as the bytes

@@ -186,12 +186,12 @@ bool basic_node<Any>::all_joined(std::uint32_t set) const noexcept {
   return (table_.joined(set) & sets_[set].sources) == sets_[set].sources;
 }
 
-// [protocol L2] The root logs it only where it rules something out.
+// [protocol L2] The root logs it only where it rules something out or has a reason.
 template <class Any>
 void basic_node<Any>::on_leave(const waiting_leave& one) {
   if (one.set != none && log_.has_ended(one.set)) return;  // told again, after a generation
   if (!tree_.is_root()) return up_.leave(one);
-  note_reason(one);
+  const bool has_reason = note_reason(one);
   (one.set == none ? left_ : leavers_[one.set]).unite(one.ranks);
   const std::set<key> pending(one.pending.begin(), one.pending.end());
   std::set<key> listed;
@@ -213,8 +213,9 @@ void basic_node<Any>::on_leave(const waiting_leave& one) {
         std::find(one.stuck.begin(), one.stuck.end(), set) != one.stuck.end()) {
       continue;
     }
-    if (log_.has_leaver(set) && std::includes(pending.begin(), pending.end(),
-                                              log_.live(set).begin(), log_.live(set).end())) {
+    if (!has_reason && log_.has_leaver(set) &&
+        std::includes(pending.begin(), pending.end(), log_.live(set).begin(),
+                      log_.live(set).end())) {
       continue;
     }
     emit(part::leave, wire_leave_of(log_.names, one));

@@ -343,13 +343,18 @@ void basic_node<Any>::fail_everything(const verdict_ptr& why) {
   }
 }
 
+// [protocol L7] True if it is news.
 template <class Any>
-void basic_node<Any>::note_reason(const waiting_leave& one) {
-  if (one.why.empty()) return;
-  for (const int rank : one.ranks.list()) reasons_.try_emplace({one.set, rank}, one.why);
+bool basic_node<Any>::note_reason(const waiting_leave& one) {
+  bool is_new = false;
+  if (one.why.empty()) return is_new;
+  for (const int rank : one.ranks.list()) {
+    is_new |= reasons_.try_emplace({one.set, rank}, one.why).second;
+  }
+  return is_new;
 }
 
-// Of the first of those that have left, and have said why.
+// [protocol L7] Of the first of those that have left, and have given one.
 template <class Any>
 void basic_node<Any>::add_reason(std::uint32_t set, verdict& why) const {
   if (reasons_.empty()) return;
