@@ -16,7 +16,6 @@
 #include <cohort/progress/engine.hpp>
 #include <cohort/progress/look_task.hpp>
 
-#include <array>
 #include <atomic>
 #include <concepts>
 #include <coroutine>
@@ -93,6 +92,24 @@ class look_condition final : public progress::operation {
   issue_source& source_;
   std::coroutine_handle<> waits_;
   std::coroutine_handle<> outermost_;
+};
+
+/// Those that have not come true yet. With the lock of the source held.
+class look_conditions {
+ public:
+  void add(look_condition& one) { waiting_.push_back(&one); }
+  [[nodiscard]] std::size_t pending() const noexcept { return waiting_.size(); }
+  /// The tasks of those that hold, or have an error, go on. Returns how many.
+  std::size_t look();
+  /// All but the bounded ones get operation_aborted.
+  void abort_unbounded() noexcept;
+  /// Gives them up with that error: the caller is to deliver them.
+  [[nodiscard]] std::vector<look_condition*> take_all(std::error_code why) noexcept;
+  /// Destroys tasks that have begun after the last look.
+  void destroy_all() noexcept;
+
+ private:
+  std::vector<look_condition*> waiting_;
 };
 
 namespace detail {
@@ -174,20 +191,17 @@ class issue_source final : public progress::dear_source<std::recursive_mutex>,
   /// errc::device_ordered. False if somebody else has done that.
   [[nodiscard]] bool hold(int device, const void* orderer) {
     const std::lock_guard lock(mutex_);
-    device_queue& one = queue_of(device);
-    if (one.admits(orderer)) one.orderer = orderer;
-    return one.orderer == orderer;
+    return queue_of(device).access.hold(orderer);
   }
   /// Ends that; does nothing if `orderer` was not the holder.
   void let_go(int device, const void* orderer) {
     const std::lock_guard lock(mutex_);
-    device_queue& one = queue_of(device);
-    if (one.orderer == orderer) one.orderer = nullptr;
+    queue_of(device).access.let_go(orderer);
   }
   /// Whether communicators of this orderer may be made on the device.
   [[nodiscard]] bool admits(int device, const void* orderer) {
     const std::lock_guard lock(mutex_);
-    return queue_of(device).admits(orderer);
+    return queue_of(device).access.admits(orderer);
   }
   /// Whether another coordinator has another device of this process.
   [[nodiscard]] bool is_held_elsewhere(int device, const void* orderer) const;
@@ -258,15 +272,10 @@ class issue_source final : public progress::dear_source<std::recursive_mutex>,
  private:
   inline void shutdown() override {}
 
-  static std::array<std::atomic<issue_source*>, device::detail::most_devices>& owners() {
-    static std::array<std::atomic<issue_source*>, device::detail::most_devices> all{};
-    return all;
-  }
   [[nodiscard]] std::error_code why_refused(const device_queue& one,
                                             const communicator_state& comm) const;
   [[nodiscard]] bool take_parts(work& whole);
   void ask_for_errors();
-  [[nodiscard]] std::size_t go_on_with_conditions();
 
   std::uint32_t seen_changes_ = 0;  // of devices
   bool ending_ = false;
@@ -274,7 +283,7 @@ class issue_source final : public progress::dear_source<std::recursive_mutex>,
   std::deque<device_queue> queues_;  // references stay good
   std::vector<std::shared_ptr<communicator_state>> comms_;
   std::vector<work*> ended_in_lap_;  // those with hooks of their own
-  std::vector<look_condition*> conditions_;
+  look_conditions conditions_;
   abort_ladder ladder_;
   departures leaving_;
   fault_messages messages_;

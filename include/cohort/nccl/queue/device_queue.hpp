@@ -24,6 +24,7 @@
 #include <cohort/progress/engine.hpp>
 #include <cohort/progress/polled_source.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -177,6 +178,37 @@ struct queue_entry {
   std::shared_ptr<queue_place> place;  ///< or this
 };
 
+/// Who may use a device: one context of the process, and of its orderers one, if that wants to be
+/// alone.
+class device_access {
+ public:
+  device_access() noexcept {}
+  ~device_access() {
+    if (claimed_ != nullptr) *claimed_ = nullptr;
+  }
+  device_access(const device_access&) = delete;
+
+  /// For this context, as long as this object lives. False if the device is another one's.
+  [[nodiscard]] bool claim(int device, const issue_source& by);
+  /// Whether an orderer may start operations.
+  [[nodiscard]] bool admits(const void* orderer) const noexcept {
+    return holder_ == nullptr || holder_ == orderer;
+  }
+  /// From now on no other is admitted. False if another one has said so before.
+  [[nodiscard]] bool hold(const void* orderer) noexcept {
+    if (admits(orderer)) holder_ = orderer;
+    return holder_ == orderer;
+  }
+  /// Ends that; does nothing if `orderer` was not the holder.
+  void let_go(const void* orderer) noexcept {
+    if (holder_ == orderer) holder_ = nullptr;
+  }
+
+ private:
+  std::atomic<const issue_source*>* claimed_ = nullptr;
+  const void* holder_ = nullptr;  // null: anybody
+};
+
 /// Communicators are non-blocking ones: a call answers "in progress", and a thread of NCCL launches
 /// the kernel. Until the communicator says success, nothing else is called on the device, or the
 /// launches of two communicators could swap; and nothing is put on the stream, or an event would
@@ -273,10 +305,7 @@ class device_queue {
   /// After the context has gone: nothing of it is used or freed.
   void forget_context(std::error_code why) noexcept;
 
-  const void* orderer = nullptr;  ///< the only one that may start operations; null: anybody
-  [[nodiscard]] bool admits(const void* other) const noexcept {
-    return orderer == nullptr || orderer == other;
-  }
+  device_access access;
 
  private:
   /// What the device works on, or may work on.

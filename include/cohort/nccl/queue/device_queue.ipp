@@ -8,12 +8,22 @@
 #include <cohort/nccl/source.hpp>
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace cohort::nccl {
+
+COHORT_INLINE bool device_access::claim(int device, const issue_source& by) {
+  static std::array<std::atomic<const issue_source*>, device::detail::most_devices> owners{};
+  auto& owner = owners[static_cast<std::size_t>(device)];
+  const issue_source* other = nullptr;
+  if (!owner.compare_exchange_strong(other, &by) && other != &by) return false;
+  claimed_ = &owner;
+  return true;
+}
 
 COHORT_INLINE const device::stream& device_queue::open() {
   if (const std::error_code why = why_unusable()) {

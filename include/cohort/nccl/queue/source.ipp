@@ -29,15 +29,7 @@ issue_source::issue_source(Context& context)
 
 COHORT_INLINE issue_source::~issue_source() {
   engine_.detach(this);
-  while (!conditions_.empty()) {  // of tasks that have begun after the last look
-    look_condition* const one = conditions_.back();
-    conditions_.pop_back();
-    one->destroy();
-  }
-  for (auto& owner : owners()) {
-    issue_source* mine = this;
-    owner.compare_exchange_strong(mine, nullptr);
-  }
+  conditions_.destroy_all();
 }
 
 COHORT_INLINE void issue_source::wake_if_possible() noexcept {
@@ -48,7 +40,7 @@ COHORT_INLINE void issue_source::wake_if_possible() noexcept {
 }
 
 COHORT_INLINE void issue_source::recount() noexcept {
-  std::size_t count = conditions_.size() + ended_in_lap_.size() + ladder_.pending() +
+  std::size_t count = conditions_.pending() + ended_in_lap_.size() + ladder_.pending() +
                       leaving_.pending() + messages_.pending() + questions_.pending();
   std::size_t bytes = 0;
   for (const device_queue& one : queues_) {
@@ -69,15 +61,12 @@ COHORT_INLINE device_queue& issue_source::queue_of(int device) {
 }
 
 COHORT_INLINE void issue_source::claim(int device) {
-  {
-    const std::lock_guard hold(mutex_);
-    if (const std::error_code why = queue_of(device).why_unusable()) {
-      throw error(why, "device " + std::to_string(device) + ": an abort has not come back");
-    }
+  const std::lock_guard hold(mutex_);
+  device_queue& one = queue_of(device);
+  if (const std::error_code why = one.why_unusable()) {
+    throw error(why, "device " + std::to_string(device) + ": an abort has not come back");
   }
-  issue_source* owner = nullptr;
-  auto& place = owners()[static_cast<std::size_t>(device)];
-  if (place.compare_exchange_strong(owner, this) || owner == this) return;
+  if (one.access.claim(device, *this)) return;
   throw error(errc::single_thread_violation,
               "device " + std::to_string(device) + " has NCCL communicators of another io_context");
 }
@@ -85,7 +74,7 @@ COHORT_INLINE void issue_source::claim(int device) {
 COHORT_INLINE bool issue_source::is_held_elsewhere(int device, const void* orderer) const {
   const std::lock_guard lock(mutex_);
   return std::any_of(queues_.begin(), queues_.end(), [&](const device_queue& one) {
-    return one.device() != device && !one.admits(orderer);
+    return one.device() != device && !one.access.admits(orderer);
   });
 }
 
@@ -118,7 +107,7 @@ COHORT_INLINE std::error_code issue_source::why_refused(const device_queue& one,
                                                         const communicator_state& comm) const {
   if (ending_ || engine_.stopped()) return errc::engine_stopped;
   if (comm.stands != phase::ready) return comm.why ? comm.why : make_error_code(errc::closed);
-  if (!one.admits(comm.orderer)) return errc::device_ordered;
+  if (!one.access.admits(comm.orderer)) return errc::device_ordered;
   return {};
 }
 
@@ -201,24 +190,43 @@ COHORT_INLINE void look_condition::begin() { source_.wait_for(*this); }
 COHORT_INLINE void issue_source::wait_for(look_condition& one) {
   exclusively([&] {
     if (ending_ && !one.bounded) one.error = asio::error::operation_aborted;
-    conditions_.push_back(&one);
+    conditions_.add(one);
     recount();
   });
   wake_if_possible();  // an exception would end the frame of what is in the list
 }
 
-COHORT_INLINE std::size_t issue_source::go_on_with_conditions() {
+COHORT_INLINE std::size_t look_conditions::look() {
   std::vector<look_condition*> held;  // they may wait for more
-  for (std::size_t i = 0; i < conditions_.size();) {
-    if (!conditions_[i]->error && !conditions_[i]->holds()) {
+  for (std::size_t i = 0; i < waiting_.size();) {
+    if (!waiting_[i]->error && !waiting_[i]->holds()) {
       ++i;
       continue;
     }
-    held.push_back(conditions_[i]);
-    conditions_.erase(conditions_.begin() + static_cast<std::ptrdiff_t>(i));
+    held.push_back(waiting_[i]);
+    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
   }
   for (look_condition* const one : held) one->go_on();
   return held.size();
+}
+
+COHORT_INLINE void look_conditions::abort_unbounded() noexcept {
+  for (look_condition* const each : waiting_) {
+    if (!each->bounded) each->error = asio::error::operation_aborted;
+  }
+}
+
+COHORT_INLINE std::vector<look_condition*> look_conditions::take_all(std::error_code why) noexcept {
+  for (look_condition* const each : waiting_) each->error = why;
+  return std::exchange(waiting_, {});
+}
+
+COHORT_INLINE void look_conditions::destroy_all() noexcept {
+  while (!waiting_.empty()) {
+    look_condition* const one = waiting_.back();
+    waiting_.pop_back();
+    one->destroy();
+  }
 }
 
 COHORT_INLINE std::size_t issue_source::test(progress::ready_queue& ready) {
@@ -243,7 +251,7 @@ COHORT_INLINE std::size_t issue_source::test(progress::ready_queue& ready) {
     found += leaving_.look(ready);
     messages_.look();
   }
-  found += go_on_with_conditions();
+  found += conditions_.look();
   // A coordinator goes on at once, also where nothing is delivered any more.
   for (work* const op : std::exchange(ended_in_lap_, {})) {
     if (!op->hooks->end_in_lap()) ready.push(op);
@@ -286,9 +294,7 @@ COHORT_INLINE void issue_source::leave() {
     for (device_queue& one : queues_) {
       one.drop_waiting(asio::error::operation_aborted, ended, is_given_up);
     }
-    for (look_condition* const each : conditions_) {
-      if (!each->bounded) each->error = asio::error::operation_aborted;
-    }
+    conditions_.abort_unbounded();
     const auto all = comms_;
     for (const auto& comm : all) leaving_.begin(*comm);  // what is being made goes on
     in_place_ = true;
@@ -321,8 +327,7 @@ COHORT_INLINE void issue_source::end() {
     }
     comms_.clear();
     for (work* const op : std::exchange(ended_in_lap_, {})) ended.push_back(op);
-    given_up = std::exchange(conditions_, {});
-    for (look_condition* const each : given_up) each->error = errc::engine_stopped;
+    given_up = conditions_.take_all(errc::engine_stopped);
     recount();
   }
   for (look_condition* const each : given_up) engine_.complete(each);
