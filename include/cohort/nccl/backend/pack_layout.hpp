@@ -280,7 +280,8 @@ inline std::optional<pack_layout::range> pack_layout::range_of(std::size_t first
     const comm::arena_place& before = parts[i - 1]->place;
     const comm::arena_place& here = parts[i]->place;
     const std::uint64_t end = before.offset + parts[i - 1]->bytes();
-    const bool beside = here.offset == end || (before.padded && here.offset == packs::aligned(end));
+    const std::size_t next = packs::begin_behind(end, parts[i]->bytes(), packs::spacing::wide);
+    const bool beside = here.offset == end || (before.padded && here.offset == next);
     if (here.arena != before.arena || !beside) return std::nullopt;
   }
   for (const comm::tensor* const each : parts) {

@@ -70,6 +70,11 @@ class fusion_memory final : public comm::device_arena {
     std::size_t begin;
     std::size_t end;
   };
+  /// Where the next part would begin, of so many bytes.
+  [[nodiscard]] std::size_t next(std::size_t wanted) const noexcept {
+    if (parts_.empty()) return 0;
+    return packs::begin_behind(parts_.back().end, wanted, packs::spacing::wide);
+  }
   std::shared_ptr<fusion_table> table_;
   std::shared_ptr<detail::arena_state> state_;
   std::atomic<bool> in_use_{false};
@@ -136,7 +141,7 @@ inline fusion_memory::~fusion_memory() {
 
 inline std::optional<std::size_t> fusion_memory::take(std::size_t wanted) {
   const std::lock_guard hold(mutex_);
-  const std::size_t begin = parts_.empty() ? 0 : packs::aligned(parts_.back().end);
+  const std::size_t begin = next(wanted);
   if (begin > bytes || wanted > bytes - begin) return std::nullopt;
   parts_.push_back({begin, begin + wanted});
   return begin;
@@ -144,7 +149,7 @@ inline std::optional<std::size_t> fusion_memory::take(std::size_t wanted) {
 
 inline std::size_t fusion_memory::taken() const {
   const std::lock_guard hold(mutex_);
-  return parts_.empty() ? 0 : std::min(packs::aligned(parts_.back().end), bytes);
+  return std::min(next(0), bytes);
 }
 
 inline comm::arena_place fusion_memory::place_of(const void* data, std::size_t size) const {
@@ -253,6 +258,9 @@ struct arena_result {
 
 // 1. Elected: each rank allocates, and registers on its communicators. What fails there is a fact.
 // 2. The ranks tell each other these facts, so that all have the arena or none.
+//
+// Both are named operations, which the ranks start, cancel and match like those of users, and which
+// end in handlers. A look task cannot wait for these, so it is a coroutine of the loop.
 template <class Coordinator>
 asio::awaitable<fusion_arena> make_fusion_arena(Coordinator coord, std::size_t bytes) {
   co_await asio::this_coro::reset_cancellation_state(asio::enable_total_cancellation());
