@@ -15,8 +15,8 @@
 #include <cohort/core/asio.hpp>
 #include <cohort/device/copy.hpp>
 #include <cohort/nccl/backend.hpp>
+#include <cohort/nccl/backend/elected_runs.hpp>
 #include <cohort/nccl/backend/extras.hpp>
-#include <cohort/nccl/backend/pack_layout.hpp>
 #include <cohort/nccl/backend/pack_memory.hpp>
 #include <cohort/nccl/backend/submissions.hpp>
 #include <cohort/nccl/communicator.hpp>
@@ -66,7 +66,7 @@ class elected_work final : public work, public work_hooks {
   [[nodiscard]] bool is_between_parts() const noexcept { return stage_ == stage::between_parts; }
   /// Null: nobody waits for it any more.
   [[nodiscard]] const comm::device_call* what() const noexcept { return what_; }
-  [[nodiscard]] const pack_layout& layout() const noexcept { return layout_; }
+  [[nodiscard]] const elected_runs& runs() const noexcept { return runs_; }
   /// Where its pack lies.
   [[nodiscard]] std::byte* buffer() const;
 
@@ -114,7 +114,7 @@ class elected_work final : public work, public work_hooks {
   bool by_host_ = false;               // NCCL cannot: MPI reduces over all ranks of the set
   until wanted_ = until::complete;     // of the caller; the first of two parts is always complete
   std::vector<buffer_use> kept_uses_;  // while that is under way
-  pack_layout layout_;
+  elected_runs runs_;
   std::vector<loose_result> finals_;
   std::vector<device::batch_part> brought_;  // from other memory, since the output is registered
   pack_memory::block* block_ = nullptr;      // where its pack lies

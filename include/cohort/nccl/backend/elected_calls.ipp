@@ -23,7 +23,7 @@ COHORT_INLINE void elected_calls::make() {
   op_.brought_.clear();
   if (op_.by_host_) return host();
   if (op_.stage_ == elected_work::stage::second_part) {
-    return move(op_kind::broadcast, op_.buffer(), op_.buffer(), op_.layout_.bytes());
+    return move(op_kind::broadcast, op_.buffer(), op_.buffer(), op_.runs_.bytes());
   }
   switch (what_.kind) {
     case op_kind::all_reduce:
@@ -129,7 +129,7 @@ COHORT_INLINE void elected_calls::fused() {
   const op_kind kind = in_node ? op_kind::reduce : what_.kind;
   const int root = in_node ? 0 : what_.root;
   const bool reads = brings_data(what_.kind, rank_ == what_.root);
-  for (const pack_layout::run& each : op_.layout_.runs()) {
+  for (const elected_runs::run& each : op_.runs_.all()) {
     const comm::tensor& first = what_.tensors[each.first];
     const std::size_t unit = reduces ? first.size() : 1;
     if (each.direct) {
@@ -154,7 +154,7 @@ COHORT_INLINE void elected_calls::fused() {
 
 /// None of NCCL's. The finals are those of the second part.
 COHORT_INLINE void elected_calls::host() {
-  if (op_.layout_.bytes() != 0) op_.more.emplace_back().elsewhere = true;
+  if (op_.runs_.bytes() != 0) op_.more.emplace_back().elsewhere = true;
 }
 
 COHORT_INLINE void elected_calls::reduce() {

@@ -84,16 +84,16 @@ COHORT_INLINE void elected_work::lay_out() try {
 
 COHORT_INLINE void elected_work::lay_out_packs() {
   const bool whole = stage_ == stage::whole;
-  layout_.lay_out(*what_, {.rank = comm->rank,
-                           .ranks = comm->size,
-                           .whole = whole,
-                           .by_host = by_host_,
-                           .pack_below = plane_->options_.pack_below});
+  runs_.lay_out(*what_, {.rank = comm->rank,
+                         .ranks = comm->size,
+                         .whole = whole,
+                         .by_host = by_host_,
+                         .pack_below = plane_->options_.pack_below});
   if (!whole) {
     kept_uses_ = std::exchange(uses, {});
     wanted_ = std::exchange(ends, until::complete);
   }
-  if (layout_.bytes() == 0 || use_ == comm::device_use::capture) return;
+  if (runs_.bytes() == 0 || use_ == comm::device_use::capture) return;
   std::tie(block_, turn_) = memory_.next_block();
 }
 
@@ -130,16 +130,16 @@ COHORT_INLINE bool elected_work::pack() {
   if (turn_) {
     const device::stream& on = packing();
     if (block_->used) on.wait(*block_->used);
-    if (timed_) timed_->begin(comm::device_stage::pack, on, layout_.bytes());
-    if (block_->memory.size() < layout_.bytes()) {
-      block_->memory = device::vector<std::byte>(layout_.bytes(), on);
+    if (timed_) timed_->begin(comm::device_stage::pack, on, runs_.bytes());
+    if (block_->memory.size() < runs_.bytes()) {
+      block_->memory = device::vector<std::byte>(runs_.bytes(), on);
     }
     uses.push_back({"pack", nullptr, 0, plane_->device_, {}, block_->memory.lease()});
     bring_all();
   }
   calls.make();
   if (!memory_.moves.empty()) {
-    const tools::range copying(tools::category::pack, tools::literal("pack"), layout_.bytes());
+    const tools::range copying(tools::category::pack, tools::literal("pack"), runs_.bytes());
     memory_.run_moves(packing(), memory_.before, nullptr);
   }
   if (packs_ && timed_) timed_->end(comm::device_stage::pack, packing());
@@ -150,9 +150,9 @@ COHORT_INLINE bool elected_work::pack() {
 /// Fills the buffer for packs.
 COHORT_INLINE void elected_work::bring_all() {
   if (!brings_data(what_->kind, comm->rank == what_->root)) return;
-  layout_.for_each_packed(
+  runs_.for_each_packed(
       tensors(), buffer(),
-      [&](const pack_layout::run& each, const comm::tensor& tensor, std::byte* at) {
+      [&](const elected_runs::run& each, const comm::tensor& tensor, std::byte* at) {
         memory_.moves.bring(tensor, each.how, at, what_->reduction);
       });
 }
@@ -162,10 +162,10 @@ COHORT_INLINE void elected_work::take_all(const device::stream& on) {
   pack_moves& moves = memory_.moves;
   moves.clear();
   const bool writes = what_->kind != op_kind::broadcast || comm->rank != what_->root;
-  if (layout_.bytes() != 0 && writes) {
-    layout_.for_each_packed(
+  if (runs_.bytes() != 0 && writes) {
+    runs_.for_each_packed(
         tensors(), buffer(),
-        [&](const pack_layout::run& each, const comm::tensor& tensor, const std::byte* at) {
+        [&](const elected_runs::run& each, const comm::tensor& tensor, const std::byte* at) {
           const auto [begin, count] = result_in(tensor);
           moves.take(tensor, each.how, at + begin * tensor.size(), count);
         });
@@ -173,8 +173,8 @@ COHORT_INLINE void elected_work::take_all(const device::stream& on) {
   for (const loose_result& each : finals_)
     moves.take(*each.tensor, each.how, each.from, each.count);
   if (moves.empty() && brought_.empty()) return;
-  const tools::range copying(tools::category::unpack, tools::literal("unpack"), layout_.bytes());
-  if (timed_) timed_->begin(comm::device_stage::unpack, on, layout_.bytes());
+  const tools::range copying(tools::category::unpack, tools::literal("unpack"), runs_.bytes());
+  if (timed_) timed_->begin(comm::device_stage::unpack, on, runs_.bytes());
   const bool captures = use_ == comm::device_use::capture;
   memory_.run_moves(on, memory_.after, captures ? graph_.get() : nullptr);
   device::copy_batch(on, brought_);
@@ -208,7 +208,7 @@ COHORT_INLINE void elected_work::begin_capture(const device::stream& domain) {
   for (const buffer_use& use : uses) {
     if (use.lease) graph_->leases.push_back(use.lease);
   }
-  if (layout_.bytes() != 0) graph_->memory = device::vector<std::byte>(layout_.bytes(), on);
+  if (runs_.bytes() != 0) graph_->memory = device::vector<std::byte>(runs_.bytes(), on);
   domain.wait(on);  // the memory is there before what is launched later
   std::erase_if(comm->graphs, [](const auto& each) { return each.expired(); });
   comm->graphs.push_back(graph_);

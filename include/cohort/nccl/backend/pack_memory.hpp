@@ -17,8 +17,8 @@
 #include <cohort/device/stream.hpp>
 #include <cohort/device/vector.hpp>
 #include <cohort/nccl/backend.hpp>
+#include <cohort/nccl/backend/elected_runs.hpp>
 #include <cohort/nccl/backend/extras.hpp>
-#include <cohort/nccl/backend/pack_layout.hpp>
 #include <cohort/nccl/source.hpp>
 #include <cohort/progress/look_task.hpp>
 

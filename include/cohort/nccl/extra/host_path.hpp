@@ -147,7 +147,7 @@ inline void host_path::go_between(elected_work& op) {
 
 inline std::vector<host_path::piece> host_path::pieces_of_runs(const elected_work& op) const {
   std::vector<piece> pieces;
-  for (const pack_layout::run& run : op.layout().runs()) {
+  for (const elected_runs::run& run : op.runs().all()) {
     const comm::tensor& first = op.what()->tensors[run.first];
     const mpi::element_kernels& of = *first.kernels;
     packs::cut(
@@ -188,7 +188,7 @@ inline std::vector<host_path::piece> host_path::pieces_of_tensors(const elected_
       at += part * one.size();
     }
   };
-  op.layout().for_each_packed(op.what()->tensors, op.buffer(), add_all);
+  op.runs().for_each_packed(op.what()->tensors, op.buffer(), add_all);
   return pieces;
 }
 

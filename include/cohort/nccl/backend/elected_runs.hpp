@@ -163,8 +163,8 @@ inline treatment on_the_host(const comm::tensor& of, reduction_code reduction) n
 
 }  // namespace detail
 
-/// Of one operation; decided by what is equal on all ranks only.
-class pack_layout {
+/// The runs of one operation; decided by what is equal on all ranks only.
+class elected_runs {
  public:
   /// Of an arena.
   struct range {
@@ -193,7 +193,7 @@ class pack_layout {
   /// Throws error(errc::not_accepting) where this rank has given up what the others have in an
   /// arena.
   void lay_out(const comm::device_call& what, const way& goes);
-  [[nodiscard]] const std::vector<run>& runs() const noexcept { return runs_; }
+  [[nodiscard]] const std::vector<run>& all() const noexcept { return runs_; }
   /// Of the buffer.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   /// visit(run, tensor, where it lies in the buffer)
@@ -212,7 +212,7 @@ class pack_layout {
   std::size_t bytes_ = 0;
 };
 
-inline void pack_layout::lay_out(const comm::device_call& what, const way& goes) {
+inline void elected_runs::lay_out(const comm::device_call& what, const way& goes) {
   what_ = &what;
   goes_ = goes;
   const auto& tensors = what.tensors;
@@ -234,14 +234,15 @@ inline void pack_layout::lay_out(const comm::device_call& what, const way& goes)
   }
 }
 
-inline treatment pack_layout::treatment_of(const comm::tensor& of) const {
+inline treatment elected_runs::treatment_of(const comm::tensor& of) const {
   if (goes_.by_host) return detail::on_the_host(of, what_->reduction);
   if (what_->kind != op_kind::all_reduce) return {};
   return detail::treatment_of(of, what_->reduction, goes_.whole ? goes_.ranks : 0);
 }
 
 /// Tensors that one call could reduce: all of them in an arena, or small ones packed.
-inline void pack_layout::lay_out_alike(std::size_t first, std::size_t count, const treatment& how) {
+inline void elected_runs::lay_out_alike(std::size_t first, std::size_t count,
+                                        const treatment& how) {
   if (goes_.whole) {
     if (const auto all = range_of(first, count, how)) {
       runs_.push_back({first, count, 0, 0, how, false, all});
@@ -262,8 +263,9 @@ inline void pack_layout::lay_out_alike(std::size_t first, std::size_t count, con
 /// Whether these tensors, which one call would reduce or broadcast, are one range of an arena: then
 /// what of it. Where the tensors are not there on this rank alone, because it has given up the
 /// operation, it throws.
-inline std::optional<pack_layout::range> pack_layout::range_of(std::size_t first, std::size_t count,
-                                                               const treatment& how) const {
+inline std::optional<elected_runs::range> elected_runs::range_of(std::size_t first,
+                                                                 std::size_t count,
+                                                                 const treatment& how) const {
   std::vector<const comm::tensor*> parts;
   for (const comm::tensor& each : std::span(what_->tensors).subspan(first, count)) {
     if (each.bytes() == 0) continue;
@@ -295,8 +297,8 @@ inline std::optional<pack_layout::range> pack_layout::range_of(std::size_t first
 }
 
 template <class Visit>
-void pack_layout::for_each_packed(std::span<const comm::tensor> tensors, std::byte* buffer,
-                                  Visit visit) const {
+void elected_runs::for_each_packed(std::span<const comm::tensor> tensors, std::byte* buffer,
+                                   Visit visit) const {
   for (const run& each : runs_) {
     if (!each.packed) continue;
     packs::for_each_place(
