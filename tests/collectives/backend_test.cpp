@@ -21,7 +21,7 @@ namespace {
 
 using namespace collectives_test;
 using cohort::communicator;
-using cohort::comm::collective;
+using cohort::op_kind;
 using cohort::comm::collective_call;
 using cohort_test::on_world;
 namespace op = cohort::op;
@@ -74,15 +74,15 @@ TEST_CASE("a backend takes collectives, and sees blocks, roots and places") {
     co_await cohort::reduce_scatter(world, many, result, op::max);
     co_await cohort::all_to_all(world, many, results);
     co_await cohort::barrier(world);
-    const std::vector<collective> expected{
-        collective::all_reduce,     collective::reduce,     collective::broadcast,
-        collective::all_gather,     collective::gather,     collective::scatter,
-        collective::reduce_scatter, collective::all_to_all, collective::barrier};
+    const std::vector<op_kind> expected{
+        op_kind::all_reduce,     op_kind::reduce,     op_kind::broadcast,
+        op_kind::all_gather,     op_kind::gather,     op_kind::scatter,
+        op_kind::reduce_scatter, op_kind::all_to_all, op_kind::barrier};
     REQUIRE(record->seen.size() == expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i) {
       const collective_call& call = record->seen[i];
       CHECK(call.kind == expected[i]);
-      CHECK(call.count == (call.kind == collective::barrier ? 0 : 2));
+      CHECK(call.count == (call.kind == op_kind::barrier ? 0 : 2));
       CHECK(call.root == 0);
     }
     CHECK(record->seen[3].out == results.data());

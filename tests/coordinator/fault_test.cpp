@@ -414,7 +414,7 @@ namespace {
 
 struct failing_backend {
   static bool takes(const cohort::comm::collective_call& call) noexcept {
-    return call.kind == cohort::comm::collective::all_reduce;
+    return call.kind == cohort::op_kind::all_reduce;
   }
   static void start(const cohort::comm::collective_call&, cohort::comm::backend_completion) {
     throw std::system_error(std::make_error_code(std::errc::no_such_device));

@@ -35,7 +35,7 @@ struct refusing {
   }
   void start(const cohort::comm::collective_call& call,
              cohort::comm::backend_completion done) const {
-    if (*refuses && call.kind == cohort::comm::collective::broadcast) {
+    if (*refuses && call.kind == cohort::op_kind::broadcast) {
       return done(std::make_error_code(std::errc::not_enough_memory));
     }
     by.start(call, done);

@@ -100,7 +100,7 @@ TEST_CASE("memory that is not to be had is an error, not a signal", "[shm]") {
 }
 
 TEST_CASE("threads as ranks: nobody reads what another still writes", "[shm]") {
-  using cohort::comm::collective;
+  using cohort::op_kind;
   using cohort::comm::collective_call;
   const std::size_t ranks = GENERATE(as<std::size_t>(), 2, 3, 4);
   constexpr std::size_t chunk = 1024;
@@ -117,8 +117,8 @@ TEST_CASE("threads as ranks: nobody reads what another still writes", "[shm]") {
       const bool sums = same() % 2 == 0;
       std::vector<int> data(count, static_cast<int>(rank) + round);
       call done;
-      own.push({sums ? collective::all_reduce : collective::broadcast, MPI_IN_PLACE, data.data(),
-                count, MPI_INT, sums ? MPI_SUM : MPI_OP_NULL, static_cast<int>(root)},
+      own.push({sums ? op_kind::all_reduce : op_kind::broadcast, MPI_IN_PLACE, data.data(), count,
+                MPI_INT, sums ? MPI_SUM : MPI_OP_NULL, static_cast<int>(root)},
                sizeof(int), cohort::comm::backend_completion(engine, done));
       std::vector<cohort::shm::detail::ended_call> ended;
       while (own.pending() != 0) {

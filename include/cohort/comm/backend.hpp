@@ -19,9 +19,6 @@ namespace cohort::comm {
 
 class request_operation;
 
-/// Which collective a \ref collective_call asks for: one of those up to the barrier.
-using collective = op_kind;
-
 /// What one of the ways has been given that data can go: MPI, a backend, a device.
 struct path_statistics {
   std::uint64_t operations = 0;
@@ -48,7 +45,7 @@ class staging {
 /// A direct collective over contiguous buffers, as a backend sees it. `in` is `MPI_IN_PLACE` for
 /// operations in place. Everything but the pointers is required by MPI to be equal on all ranks.
 struct collective_call {
-  collective kind;
+  op_kind kind;  ///< one of those up to the barrier
   const void* in;
   void* out;
   std::size_t count;  ///< elements: of the vector, or of one rank's block
