@@ -156,7 +156,7 @@ TEST_CASE("persistent starts that others lack are made up for when a rank leaves
   CHECK(job.node_of(1).released());
 }
 
-TEST_CASE("a data operation that fails on one rank closes the instance everywhere") {
+TEST_CASE("a data operation that fails on one rank closes the negotiation everywhere") {
   fake_job job(4, 2);
   job.submit(1, "a");
   job.node_of(3).join(0, 900);

@@ -143,7 +143,7 @@ inline void add_steps_in_made_set(rng& random, const disturbances& on, const mad
 /// The same slots on every rank, interleaved at random but in order per name, then disturbed.
 inline std::vector<std::vector<std::vector<step>>> random_programs(rng& random,
                                                                    const disturbances& on,
-                                                                   instance& inst, bool drain) {
+                                                                   negotiation& inst, bool drain) {
   const auto ranks = inst.nodes.size();
   std::vector<std::vector<std::vector<step>>> programs(ranks);
   // Joins in one set only, lest two ranks wait for each other: one that is made, or one that is
@@ -402,11 +402,11 @@ inline std::unique_ptr<world> random_world(std::uint64_t seed, bool tracing = fa
   };
   std::set<int> everyone;
   for (int rank = 0; rank < n; ++rank) everyone.insert(rank);
-  std::vector<std::vector<std::set<int>>> layout{{everyone}};  // one instance, one process set
+  std::vector<std::vector<std::set<int>>> layout{{everyone}};  // one negotiation, one process set
   if (form > .8) {  // overlapping sets on one device: one order domain [protocol D1]
     job.stream = true;
     layout = {{everyone, some(), some()}};
-  } else if (form > .6) {  // overlapping sets with an instance each
+  } else if (form > .6) {  // overlapping sets with a negotiation each
     layout.clear();
     for (int i = random.between(2, 3); i > 0; --i) layout.push_back({some()});
   }
@@ -419,7 +419,7 @@ inline std::unique_ptr<world> random_world(std::uint64_t seed, bool tracing = fa
     std::set<int> members;
     for (const std::set<int>& set : sets) members.insert(set.begin(), set.end());
     const std::vector<int> world_rank(members.begin(), members.end());
-    std::vector<std::set<int>> local(sets.size());  // ranks of the instance
+    std::vector<std::set<int>> local(sets.size());  // ranks of the negotiation
     for (std::size_t s = 0; s < sets.size(); ++s) {
       for (std::size_t i = 0; i < world_rank.size(); ++i) {
         if (sets[s].contains(world_rank[i])) local[s].insert(static_cast<int>(i));
@@ -468,7 +468,7 @@ inline std::unique_ptr<world> random_world(std::uint64_t seed, bool tracing = fa
     job.add(local, world_rank, parents, options, random.choice(slots));
   }
   for (int number = 0; number < static_cast<int>(layout.size()); ++number) {
-    instance& inst = job.instances()[static_cast<std::size_t>(number)];
+    negotiation& inst = job.negotiations()[static_cast<std::size_t>(number)];
     std::set<int> abandon;
     for (int rank = 0; rank < static_cast<int>(inst.nodes.size()); ++rank) {
       if (on.abandon && random.happens(.3)) abandon.insert(rank);
@@ -613,7 +613,7 @@ inline world small_world(const small_job& job, bool asked) {
       listed.insert(text[i] - '0');
       listed_too.insert(text[i] - '0');
     }
-    result.instances().front().listed[{0, listed_name(listed_too, "make")}] = listed;
+    result.negotiations().front().listed[{0, listed_name(listed_too, "make")}] = listed;
   }
   std::vector<std::vector<std::vector<step>>> programs;
   for (const std::string& text : job.programs) {

@@ -215,7 +215,7 @@ MUTANTS = {
                              "else if (sets_[set].contains_me &&"),
                       (NAMES, "record.next > 0 ||", "record.next != 0 ||"),
                       (WORLD, "if (drain) return false;",
-                       "for (const instance& inst : instances_) for (const node& self : inst.nodes)"
+                       "for (const negotiation& inst : negotiations_) for (const node& self : inst.nodes)"
                        " for (const auto& [which, why] : inspector::poison(self))"
                        " check(!self.name(which.first).listed ||"
                        " self.name(which.first).listed->contains_me, \"P8 useless poison\");"

@@ -199,11 +199,11 @@ TEST_CASE("any tree of lower parents will do, and nothing else") {
 
 TEST_CASE("a process set is seen through the sources that have members") {
   const tree view = tree::from_parents(1, std::vector<int>{-1, 0, 1, 1, 2});
-  const set_view set = view.view_of({1, 4});
+  const set_in_tree set = view.set_of({1, 4});
   CHECK(set.sources == 0b101);  // the child 2, which is above 4, and the rank itself
   CHECK(set.below == 2);
   CHECK(set.contains_me);
-  CHECK(view.view_of({0, 3}).sources == 0b010);
+  CHECK(view.set_of({0, 3}).sources == 0b010);
 }
 
 TEST_CASE("a queue that keeps its memory does what a std::deque does") {

@@ -43,7 +43,7 @@ struct step {
 
 /// One coroutine of a rank: submits, waits, cancels, joins in program order.
 struct task {
-  int instance = 0;
+  int negotiation = 0;
   int rank = 0;
   std::vector<step> steps;
   std::size_t at = 0;
@@ -63,7 +63,7 @@ struct execution {
 
 /// What a rank has to start, or a later part of it.
 struct posting {
-  int instance = 0;
+  int negotiation = 0;
   int rank = 0;
   std::uint64_t log_count = 0;
   full_name name;
@@ -91,9 +91,9 @@ struct instance_options {
   bool plan = false;
 };
 
-/// One coordinator instance with the oracle's notes. Ranks are those of the instance.
-struct instance {
-  instance(int ranks, const cohort::testing::network_options& options_of_net)
+/// One coordinator negotiation with the oracle's notes. Ranks are those of the negotiation.
+struct negotiation {
+  negotiation(int ranks, const cohort::testing::network_options& options_of_net)
       : net(ranks, options_of_net) {}
 
   std::vector<std::set<int>> sets;
@@ -150,7 +150,7 @@ class world {
   bool tracing = false;
 
   rng& random() { return random_; }
-  std::vector<instance>& instances() { return instances_; }
+  std::vector<negotiation>& negotiations() { return negotiations_; }
   std::map<std::string, std::uint64_t>& hits() { return hits_; }
   [[nodiscard]] std::uint64_t steps() const { return steps_; }
   /// Named operations, and how often ranks have submitted one.
@@ -160,10 +160,10 @@ class world {
   };
   [[nodiscard]] totals submitted() const;
 
-  /// Adds an instance whose nodes are connected as `parents` says.
+  /// Adds a negotiation whose nodes are connected as `parents` says.
   void add(std::vector<std::set<int>> sets, std::vector<int> world_rank, std::vector<int> parents,
            const node_options& options, std::uint32_t slots);
-  /// After all instances: the programs of its ranks, and who abandons.
+  /// After all negotiations: the programs of its ranks, and who abandons.
   void add_programs(int number, std::vector<std::vector<std::vector<step>>> programs,
                     const std::set<int>& abandon);
 
@@ -192,7 +192,7 @@ class world {
 
  private:
   struct closer {
-    int instance;
+    int negotiation;
     int rank;
     std::vector<int> tasks;
     bool now;
@@ -211,7 +211,7 @@ class world {
   void cancel(int number, int operation, bool deadline);
   int join(int number, int rank, std::uint32_t set);
   void leave_set(int number, int rank, std::uint32_t set, bool abandons);
-  std::string give_reason(instance& inst, std::uint32_t set, int rank);
+  std::string give_reason(negotiation& inst, std::uint32_t set, int rank);
   void check_reason(int number, std::uint32_t set, const verdict& why);
   [[nodiscard]] bool has_group(int number, int rank, std::uint32_t set) const;
   [[nodiscard]] bool removes_group(int number, int rank, const full_name& group) const;
@@ -224,19 +224,19 @@ class world {
   bool deliver(int number, int from, int to);
   bool run_device(std::size_t index);
 
-  void note_start(instance& inst, int rank, const std::string& where, std::uint64_t identity);
+  void note_start(negotiation& inst, int rank, const std::string& where, std::uint64_t identity);
   void start(posting what);
   void finished(int number, const posting& what, execution& run);
   void start_persistent(int number, const full_name& group, std::uint64_t k, int rank, int op);
   void poll_persistent(int number, int rank);
   [[nodiscard]] std::size_t device_of(int number, int rank);
-  [[nodiscard]] bool cached(const instance& inst, const full_name& name, const signature& sig);
+  [[nodiscard]] bool cached(const negotiation& inst, const full_name& name, const signature& sig);
   [[nodiscard]] bool is_finished(int number, int operation) const {
-    return instances_[static_cast<std::size_t>(number)]
+    return negotiations_[static_cast<std::size_t>(number)]
                .operations[static_cast<std::size_t>(operation)]
                .result != ending::none;
   }
-  instance& at(int number) { return instances_[static_cast<std::size_t>(number)]; }
+  negotiation& at(int number) { return negotiations_[static_cast<std::size_t>(number)]; }
   oracle_operation& op(int number, int index) {
     return at(number).operations[static_cast<std::size_t>(index)];
   }
@@ -246,7 +246,7 @@ class world {
     int number;
   };
   rng random_;
-  std::vector<instance> instances_;
+  std::vector<negotiation> negotiations_;
   std::vector<task> tasks_;
   std::vector<closer> closers_;
   std::map<std::pair<int, int>, std::size_t> device_index_;
@@ -262,8 +262,8 @@ inline void world::add(std::vector<std::set<int>> sets, std::vector<int> world_r
                        std::vector<int> parents, const node_options& options, std::uint32_t slots) {
   const int ranks = static_cast<int>(parents.size());
   const cohort::testing::network_options net;
-  instances_.emplace_back(ranks, net);
-  instance& inst = instances_.back();
+  negotiations_.emplace_back(ranks, net);
+  negotiation& inst = negotiations_.back();
   inst.sets = std::move(sets);
   inst.world_rank = std::move(world_rank);
   inst.parents = std::move(parents);
@@ -278,7 +278,7 @@ inline void world::add(std::vector<std::set<int>> sets, std::vector<int> world_r
       for (const int member : set) members.back().insert(member);
     }
     inst.nodes.emplace_back(tree::from_parents(rank, inst.parents), members, options);
-    const int number = static_cast<int>(instances_.size()) - 1;
+    const int number = static_cast<int>(negotiations_.size()) - 1;
     const std::pair<int, int> key{inst.world_rank[static_cast<std::size_t>(rank)],
                                   stream ? 0 : number};
     if (device_index_.emplace(key, devices_.size()).second) {
@@ -294,7 +294,7 @@ inline void world::add_programs(int number, std::vector<std::vector<std::vector<
     closer end{number, rank, {}, abandon.contains(rank)};
     for (std::vector<step>& lane : programs[static_cast<std::size_t>(rank)]) {
       task one;
-      one.instance = number;
+      one.negotiation = number;
       one.rank = rank;
       one.steps = std::move(lane);
       end.tasks.push_back(static_cast<int>(tasks_.size()));
@@ -307,7 +307,7 @@ inline void world::add_programs(int number, std::vector<std::vector<std::vector<
 inline void world::add_random_actors() {
   add_small_actors();
   actors.pop_back();  // quiet
-  for (int number = 0; number < static_cast<int>(instances_.size()); ++number) {
+  for (int number = 0; number < static_cast<int>(negotiations_.size()); ++number) {
     const std::vector<int>& parents = at(number).parents;
     for (int rank = 1; rank < static_cast<int>(parents.size()); ++rank) {
       const int parent = parents[static_cast<std::size_t>(rank)];
@@ -327,7 +327,7 @@ inline void world::add_small_actors() {
   for (int i = 0; i < static_cast<int>(closers_.size()); ++i) {
     actors.push_back({actor::kind::close, i, 0, 0});
   }
-  for (int number = 0; number < static_cast<int>(instances_.size()); ++number) {
+  for (int number = 0; number < static_cast<int>(negotiations_.size()); ++number) {
     const std::vector<int>& parents = at(number).parents;
     for (int rank = 1; rank < static_cast<int>(parents.size()); ++rank) {
       const int parent = parents[static_cast<std::size_t>(rank)];
@@ -363,7 +363,7 @@ inline bool world::act(const actor& one) {
 
 inline void world::bind() {
   contexts_.clear();
-  for (int number = 0; number < static_cast<int>(instances_.size()); ++number) {
+  for (int number = 0; number < static_cast<int>(negotiations_.size()); ++number) {
     context& here = contexts_.emplace_back(context{this, number});
     for (node& each : at(number).nodes) {
       each.observe(
@@ -394,7 +394,7 @@ void world::call(int number, int rank, Call call) {
 
 // Asks the root to decide, if it waits for that. Returns whether it has decided anything.
 inline bool world::decide(int number) {
-  instance& inst = at(number);
+  negotiation& inst = at(number);
   if (!inst.options.decides_when_asked) return false;
   const std::uint64_t before = inst.nodes.front().log().position;
   inst.deciding = true;
@@ -413,7 +413,7 @@ inline void world::look(int number, int rank) {
 }
 
 inline void world::perform(int number, int rank, const action& one) {
-  instance& inst = at(number);
+  negotiation& inst = at(number);
   const node& self = inst.nodes[static_cast<std::size_t>(rank)];
   const full_name name =
       one.name == none ? full_name{one.set, "join"} : full_name{one.set, self.name(one.name).text};
@@ -422,7 +422,7 @@ inline void world::perform(int number, int rank, const action& one) {
     case action_kind::start:
     case action_kind::start_join: {
       posting what;
-      what.instance = number;
+      what.negotiation = number;
       what.rank = rank;
       what.log_count = one.log_count;
       what.name = name;
@@ -518,7 +518,7 @@ inline void world::perform(int number, int rank, const action& one) {
 // After each log item, on every rank: the replicas are equal, decisions are right.
 inline void world::log_item(int number, const node& self, part item, name_index index, epoch local,
                             const verdict* why) {
-  instance& inst = at(number);
+  negotiation& inst = at(number);
   const int rank = self.shape().rank();
   if (self.set_count() > inst.sets.size()) {  // made now, by the root
     const std::vector<int> made = self.set(self.set_count() - 1).members.list();
@@ -628,7 +628,7 @@ inline void world::log_item(int number, const node& self, part item, name_index 
 }
 
 inline bool world::flush(int number, int from, int to) {
-  instance& inst = at(number);
+  negotiation& inst = at(number);
   if (coalesce && inst.net.in_flight(from, to) != 0) return false;  // [protocol F2]
   const bool decided = from == 0 && decide(number);
   bytes message;
@@ -648,7 +648,7 @@ inline bool world::decide_and_send(int number) {
 }
 
 inline bool world::deliver(int number, int from, int to) {
-  instance& inst = at(number);
+  negotiation& inst = at(number);
   auto next = inst.net.deliver(from, to);
   if (!next) return false;
   if (tracing) {
@@ -664,7 +664,7 @@ inline bool world::deliver(int number, int from, int to) {
 // ---- programs ----------------------------------------------------------------------------------
 
 inline bool world::step_of(task& one) {
-  if (one.done || (one.waits >= 0 && !is_finished(one.instance, one.waits))) return false;
+  if (one.done || (one.waits >= 0 && !is_finished(one.negotiation, one.waits))) return false;
   one.waits = -1;
   if (one.at == one.steps.size()) {
     if (!drain && one.tail < one.submitted.size()) {
@@ -678,7 +678,7 @@ inline bool world::step_of(task& one) {
   if (what.inside) {
     const auto maker = one.keys.find(*what.inside);
     if (maker == one.keys.end()) return true;
-    const oracle_operation& made = op(one.instance, maker->second);
+    const oracle_operation& made = op(one.negotiation, maker->second);
     if (made.result != ending::ok) return true;
     what.name.first = *made.made;
   }
@@ -686,10 +686,11 @@ inline bool world::step_of(task& one) {
     case step::kind::submit: {
       if (what.needs) {
         const auto found = one.keys.find(*what.needs);
-        if (found == one.keys.end() || op(one.instance, found->second).result != ending::ok) break;
+        if (found == one.keys.end() || op(one.negotiation, found->second).result != ending::ok)
+          break;
         hit("D2 second operation of a process set");
       }
-      const int operation = submit(one.instance, one.rank, what);
+      const int operation = submit(one.negotiation, one.rank, what);
       one.keys[what.key] = operation;
       one.submitted.push_back(operation);
       if (what.wait) one.waits = operation;
@@ -698,27 +699,27 @@ inline bool world::step_of(task& one) {
     case step::kind::cancel: {
       const auto found = one.keys.find(what.key);
       if (found != one.keys.end()) {
-        cancel(one.instance, found->second, what.deadline || random_.real() > .5);
+        cancel(one.negotiation, found->second, what.deadline || random_.real() > .5);
       }
       break;
     }
     case step::kind::join:
-      at(one.instance).ever_joined.insert(what.name.first);
-      one.waits = join(one.instance, one.rank, what.name.first);
+      at(one.negotiation).ever_joined.insert(what.name.first);
+      one.waits = join(one.negotiation, one.rank, what.name.first);
       break;
     case step::kind::start:
     case step::kind::remove: {
       const auto found = one.keys.find(what.key);
-      if (found != one.keys.end() && op(one.instance, found->second).result == ending::ok) {
+      if (found != one.keys.end() && op(one.negotiation, found->second).result == ending::ok) {
         use_group(one, what);
       }
       break;
     }
     case step::kind::leave_set:
-      leave_set(one.instance, one.rank, what.name.first, what.abandons);
+      leave_set(one.negotiation, one.rank, what.name.first, what.abandons);
       break;
     case step::kind::stall:
-      call(one.instance, one.rank, [](node& self) {
+      call(one.negotiation, one.rank, [](node& self) {
         if (!inspector::left(self)) static_cast<void>(self.request_report());
       });
       break;
@@ -727,7 +728,7 @@ inline bool world::step_of(task& one) {
 }
 
 inline int world::submit(int number, int rank, const step& what) {
-  instance& inst = at(number);
+  negotiation& inst = at(number);
   const int index = static_cast<int>(inst.operations.size());
   inst.operations.emplace_back();
   oracle_operation& mine = inst.operations.back();
@@ -789,7 +790,7 @@ inline void world::cancel(int number, int index, bool deadline) {
 }
 
 inline int world::join(int number, int rank, std::uint32_t set) {
-  instance& inst = at(number);
+  negotiation& inst = at(number);
   const int index = static_cast<int>(inst.operations.size());
   inst.operations.emplace_back();
   inst.operations.back().rank = rank;
@@ -815,7 +816,7 @@ inline int world::join(int number, int rank, std::uint32_t set) {
 }
 
 // Of every other leave, and it tells who has given it.
-inline std::string world::give_reason(instance& inst, std::uint32_t set, int rank) {
+inline std::string world::give_reason(negotiation& inst, std::uint32_t set, int rank) {
   if (random_.happens(.5)) {
     inst.silent.emplace(set, rank);
     return {};
@@ -827,7 +828,7 @@ inline std::string world::give_reason(instance& inst, std::uint32_t set, int ran
 
 // What the failure of an operation of a set tells of who has left.
 inline void world::check_reason(int number, std::uint32_t set, const verdict& why) {
-  const instance& inst = at(number);
+  const negotiation& inst = at(number);
   if (why.text.empty()) {
     for (const int who : why.ranks.list()) {
       check(inst.silent.contains({none, who}) || inst.silent.contains({set, who}), "L7 rank ", who,
@@ -845,7 +846,7 @@ inline void world::check_reason(int number, std::uint32_t set, const verdict& wh
 }
 
 inline void world::leave_set(int number, int rank, std::uint32_t set, bool abandons) {
-  instance& inst = at(number);
+  negotiation& inst = at(number);
   if (inspector::left(inst.nodes[static_cast<std::size_t>(rank)])) return;
   inst.gone[set].insert(rank);
   if (abandons) inst.abandoned[set].insert(rank);
@@ -858,7 +859,7 @@ inline void world::leave_set(int number, int rank, std::uint32_t set, bool aband
 // Whether the rank has a persistent group in the set, or has asked for one.
 inline bool world::has_group(int number, int rank, std::uint32_t set) const {
   bool has = false;
-  for (const oracle_operation& one : instances_[static_cast<std::size_t>(number)].operations) {
+  for (const oracle_operation& one : negotiations_[static_cast<std::size_t>(number)].operations) {
     if (one.rank != rank || one.name.first != set || !one.is_submission) continue;
     const bool fails = one.result != ending::none && one.result != ending::ok;
     if (one.sig.kind == op_kind::group_create && !fails) has = true;
@@ -869,7 +870,7 @@ inline bool world::has_group(int number, int rank, std::uint32_t set) const {
 
 // Whether the rank has asked for it to be removed, and this has not failed: it starts it no more.
 inline bool world::removes_group(int number, int rank, const full_name& group) const {
-  const auto& all = instances_[static_cast<std::size_t>(number)].operations;
+  const auto& all = negotiations_[static_cast<std::size_t>(number)].operations;
   return std::any_of(all.begin(), all.end(), [&](const oracle_operation& one) {
     return one.rank == rank && one.name == group && one.sig.kind == op_kind::group_remove &&
            (one.result == ending::none || one.result == ending::ok);
@@ -879,12 +880,12 @@ inline bool world::removes_group(int number, int rank, const full_name& group) c
 // Outside of set 0 a start is a submission [protocol H1], and the group may be removed, which tells
 // how many there have been [protocol H5].
 inline void world::use_group(task& one, const step& what) {
-  if (what.name.first == 0) return start_group(one.instance, one.rank, what.name);
-  if (removes_group(one.instance, one.rank, what.name)) return;
+  if (what.name.first == 0) return start_group(one.negotiation, one.rank, what.name);
+  if (removes_group(one.negotiation, one.rank, what.name)) return;
   const full_name start{what.name.first, what.name.second + ": start"};
   step submitted = what;
   if (what.what == step::kind::start) {
-    call(one.instance, one.rank, [&](node& self) {
+    call(one.negotiation, one.rank, [&](node& self) {
       check(!self.start_group(what.name.first, what.name.second), "H1 ", what.name,
             " is started without being agreed on");
     });
@@ -896,15 +897,15 @@ inline void world::use_group(task& one, const step& what) {
     hit("H5 removal");
     submitted.sig = signature();
     submitted.sig.kind = op_kind::group_remove;
-    submitted.sig.detail = static_cast<std::uint64_t>(at(one.instance).count[{one.rank, start}]);
+    submitted.sig.detail = static_cast<std::uint64_t>(at(one.negotiation).count[{one.rank, start}]);
   }
-  const int operation = submit(one.instance, one.rank, submitted);
+  const int operation = submit(one.negotiation, one.rank, submitted);
   one.submitted.push_back(operation);
   if (what.wait) one.waits = operation;
 }
 
 inline void world::start_group(int number, int rank, const full_name& group) {
-  instance& inst = at(number);
+  negotiation& inst = at(number);
   const int index = static_cast<int>(inst.operations.size());
   inst.operations.emplace_back();
   inst.operations.back().rank = rank;
@@ -919,14 +920,14 @@ inline void world::start_group(int number, int rank, const full_name& group) {
 }
 
 inline bool world::close(const closer& one) {
-  const node& self = at(one.instance).nodes[static_cast<std::size_t>(one.rank)];
+  const node& self = at(one.negotiation).nodes[static_cast<std::size_t>(one.rank)];
   if (inspector::left(self)) return false;
   bool done = true;
   for (const int index : one.tasks) done = done && tasks_[static_cast<std::size_t>(index)].done;
   if (!done && !(one.now && random_.happens(.02))) return false;
-  if (one.now) at(one.instance).left_now.insert(one.rank);
-  const std::string why = give_reason(at(one.instance), none, one.rank);
-  call(one.instance, one.rank,
+  if (one.now) at(one.negotiation).left_now.insert(one.rank);
+  const std::string why = give_reason(at(one.negotiation), none, one.rank);
+  call(one.negotiation, one.rank,
        [&](node& each) { each.leave(one.now ? departure::abandoned : departure::drained, why); });
   return true;
 }
@@ -945,7 +946,7 @@ inline bool world::run_device(std::size_t index) {
     const std::size_t chosen = random_.below(here.later.size());
     posting what = std::move(here.later[chosen]);
     here.later.erase(here.later.begin() + static_cast<std::ptrdiff_t>(chosen));
-    here.queue.posted_last(what.name.first + 64U * static_cast<std::uint32_t>(what.instance),
+    here.queue.posted_last(what.name.first + 64U * static_cast<std::uint32_t>(what.negotiation),
                            what.slot);
     start(std::move(what));
     return true;
@@ -960,7 +961,7 @@ inline bool world::run_device(std::size_t index) {
   return true;
 }
 
-inline void world::note_start(instance& inst, int rank, const std::string& where,
+inline void world::note_start(negotiation& inst, int rank, const std::string& where,
                               std::uint64_t identity) {
   std::vector<std::uint64_t>& order = inst.order[where];
   const std::size_t i = inst.position[{rank, where}]++;
@@ -970,7 +971,7 @@ inline void world::note_start(instance& inst, int rank, const std::string& where
 }
 
 inline void world::start(posting what) {
-  instance& inst = at(what.instance);
+  negotiation& inst = at(what.negotiation);
   const std::uint64_t identity = hasher()(what.name)(static_cast<std::uint64_t>(what.number))(
                                      hash_of(what.sig))(what.contributors)
                                      .value();
@@ -997,25 +998,25 @@ inline void world::start(posting what) {
   if (what.part + 1 < run.parts.size()) {  // sizes first, then data
     std::map<int, std::int64_t>& sizes = inst.vectors[what.log_count];
     for (const auto& [rank, index] : started) {
-      if (index >= 0) sizes[rank] = op(what.instance, index).size;
+      if (index >= 0) sizes[rank] = op(what.negotiation, index).size;
     }
     for (const auto& [rank, index] : started) {
       posting next = what;
       next.rank = rank;
       next.operation = index;
       next.part = what.part + 1;
-      device& there = devices_[device_of(what.instance, rank)];
-      there.queue.exchanged(what.log_count << 8U | static_cast<std::uint64_t>(what.instance));
+      device& there = devices_[device_of(what.negotiation, rank)];
+      there.queue.exchanged(what.log_count << 8U | static_cast<std::uint64_t>(what.negotiation));
       there.later.push_back(std::move(next));
     }
     return;
   }
-  finished(what.instance, what, run);
+  finished(what.negotiation, what, run);
 }
 
 // A collective completes when all have started it.
 inline void world::finished(int number, const posting& what, execution& run) {
-  instance& inst = at(number);
+  negotiation& inst = at(number);
   const std::map<int, int> started = run.parts.back();
   int newest = -1;
   if (what.is_join) {
@@ -1059,7 +1060,7 @@ inline void world::finished(int number, const posting& what, execution& run) {
 
 inline void world::start_persistent(int number, const full_name& group, std::uint64_t k, int rank,
                                     int index) {
-  instance& inst = at(number);
+  negotiation& inst = at(number);
   std::map<int, int>& started = inst.starts[{group, k}];
   check(!started.contains(rank), "P3 persistent start repeated");
   started[rank] = index;
@@ -1068,7 +1069,7 @@ inline void world::start_persistent(int number, const full_name& group, std::uin
 }
 
 inline void world::poll_persistent(int number, int rank) {
-  instance& inst = at(number);
+  negotiation& inst = at(number);
   for (const auto& [which, started] : inst.starts) {
     const auto mine = started.find(rank);
     if (mine == started.end() || mine->second < 0 ||
@@ -1120,7 +1121,7 @@ inline void world::run(bool any_slow) {
 inline void world::settle() {
   for (bool moved = true; moved;) {
     moved = false;
-    for (int number = 0; number < static_cast<int>(instances_.size()); ++number) {
+    for (int number = 0; number < static_cast<int>(negotiations_.size()); ++number) {
       const std::vector<int>& parents = at(number).parents;
       for (int rank = 1; rank < static_cast<int>(parents.size()); ++rank) {
         const int parent = parents[static_cast<std::size_t>(rank)];
@@ -1133,7 +1134,7 @@ inline void world::settle() {
   }
 }
 
-inline bool world::cached(const instance& inst, const full_name& name, const signature& sig) {
+inline bool world::cached(const negotiation& inst, const full_name& name, const signature& sig) {
   const node& top = inst.nodes.front();
   const name_index known = top.log().names.find(name.first, name.second);
   if (known == none) return false;
@@ -1145,12 +1146,12 @@ inline bool world::cached(const instance& inst, const full_name& name, const sig
 
 inline bool world::quiet() {
   bool decided = false;
-  for (int number = 0; number < static_cast<int>(instances_.size()); ++number) {
+  for (int number = 0; number < static_cast<int>(negotiations_.size()); ++number) {
     decided = decide(number) || decided;
   }
   if (decided) return true;
-  for (int number = 0; number < static_cast<int>(instances_.size()); ++number) {
-    instance& inst = at(number);
+  for (int number = 0; number < static_cast<int>(negotiations_.size()); ++number) {
+    negotiation& inst = at(number);
     check(inst.net.in_flight() == 0, "P7 quiet with a message on its way");
     bool thawed = false;
     call(number, 0, [&](node& self) { thawed = self.give_up_plan(); });
@@ -1231,15 +1232,15 @@ inline bool world::quiet() {
   std::vector<const task*> late;
   for (const task& one : tasks_) {
     if (one.done || one.waits < 0) continue;
-    if (op(one.instance, one.waits).is_submission && !is_finished(one.instance, one.waits)) {
+    if (op(one.negotiation, one.waits).is_submission && !is_finished(one.negotiation, one.waits)) {
       late.push_back(&one);
     }
   }
   if (late.empty()) return false;
   const task& chosen = *random_.choice(late);  // a deadline passes
-  instance& inst = at(chosen.instance);
+  negotiation& inst = at(chosen.negotiation);
   const int index = chosen.waits;
-  const oracle_operation& mine = op(chosen.instance, index);
+  const oracle_operation& mine = op(chosen.negotiation, index);
   const std::map<int, int>& ops = inst.submitted[{mine.name, mine.number}];
   rank_set missing;
   for (const int member : inst.members(mine.name)) {
@@ -1249,8 +1250,8 @@ inline bool world::quiet() {
   }
   inst.exact[{mine.name, mine.number}] = missing;  // nothing moves: known
   hit("W3 deadline when nothing moves");
-  cancel(chosen.instance, index, true);
-  check(op(chosen.instance, index).withdrawn, "P4 ", mine.name,
+  cancel(chosen.negotiation, index, true);
+  check(op(chosen.negotiation, index).withdrawn, "P4 ", mine.name,
         " elected but never completed on rank ", mine.rank);
   return true;
 }
@@ -1259,10 +1260,10 @@ inline void world::final() {
   for (const task& one : tasks_) {
     const bool waits = !one.done && one.waits >= 0;
     check(one.done, "P4 a task of rank ", one.rank, " waits for ever",
-          waits ? " for " + op(one.instance, one.waits).name.second : std::string());
+          waits ? " for " + op(one.negotiation, one.waits).name.second : std::string());
   }
-  for (int number = 0; number < static_cast<int>(instances_.size()); ++number) {
-    instance& inst = at(number);
+  for (int number = 0; number < static_cast<int>(negotiations_.size()); ++number) {
+    negotiation& inst = at(number);
     for (const node& self : inst.nodes) {
       check(self.released(), "P4 shutdown of rank ", self.shape().rank(), " never ends");
       check(inspector::records(self).size() == 0 && self.pending() == 0, "P8 rank ",
@@ -1339,7 +1340,7 @@ inline void world::final() {
 
 inline world::totals world::submitted() const {
   totals result;
-  for (const instance& inst : instances_) {
+  for (const negotiation& inst : negotiations_) {
     for (const auto& [which, ops] : inst.submitted) {
       result.operations += ops.empty() ? 0 : 1;
       result.submissions += ops.size();
@@ -1350,7 +1351,7 @@ inline world::totals world::submitted() const {
 
 inline std::uint64_t world::digest() const {
   hasher hash;
-  for (const instance& inst : instances_) {
+  for (const negotiation& inst : negotiations_) {
     for (const node& self : inst.nodes) hash(inspector::digest(self));
     inst.net.for_each([&](int from, int to, const bytes& message) {
       hash(static_cast<std::uint64_t>(from))(static_cast<std::uint64_t>(to));

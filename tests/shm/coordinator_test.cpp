@@ -40,7 +40,7 @@ struct refusing {
     }
     by.start(call, done);
   }
-  [[nodiscard]] bool stages() const noexcept { return by.stages(); }
+  [[nodiscard]] bool takes_scattered() const noexcept { return by.takes_scattered(); }
   bool forget(const cohort::comm::request_operation& op) const noexcept { return by.forget(op); }
 };
 

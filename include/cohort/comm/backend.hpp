@@ -33,13 +33,13 @@ struct path_statistics {
 /// Data that lies in many places: it is written where a backend asks for it, and results are taken
 /// from there, so that what travels together is copied once each way. Offsets are bytes from the
 /// beginning; those of `lay` ascend without gaps, those of `take` too.
-class staging {
+class scattered_data {
  public:
   virtual void lay(std::size_t offset, std::span<std::byte> to) noexcept = 0;
   virtual void take(std::size_t offset, std::span<const std::byte> from) noexcept = 0;
 
  protected:
-  ~staging() = default;
+  ~scattered_data() = default;
 };
 
 /// A direct collective over contiguous buffers, as a backend sees it. `in` is `MPI_IN_PLACE` for
@@ -56,8 +56,8 @@ struct collective_call {
   /// different orders may cross. A communicator's own verbs are of order 0.
   std::uint32_t order = 0;
   /// For all_reduce and broadcast, in place of `in` and `out`; lives until the completion. Given
-  /// only to a backend that has `bool stages() const noexcept` and returns true.
-  staging* staged = nullptr;
+  /// only to a backend that has `bool takes_scattered() const noexcept` and returns true.
+  scattered_data* scattered = nullptr;
 };
 
 /// Ends one operation that a backend has taken, from any thread, exactly once.
@@ -96,7 +96,7 @@ class any_backend {
   virtual ~any_backend() = default;
   [[nodiscard]] virtual bool takes(const collective_call& call) noexcept = 0;
   virtual void start(const collective_call& call, backend_completion done) = 0;
-  [[nodiscard]] virtual bool stages() const noexcept { return false; }
+  [[nodiscard]] virtual bool takes_scattered() const noexcept { return false; }
   /// What ranks compare where they are to have the same: its `name()`, of which 8 letters count,
   /// and which is empty where it takes nothing; "unnamed" where it has none.
   [[nodiscard]] virtual std::string_view name() const noexcept { return "unnamed"; }
@@ -114,9 +114,9 @@ class backend_holder final : public any_backend {
   void start(const collective_call& call, backend_completion done) override {
     backend_.start(call, done);
   }
-  [[nodiscard]] bool stages() const noexcept override {
-    if constexpr (requires { backend_.stages(); }) {
-      return backend_.stages();
+  [[nodiscard]] bool takes_scattered() const noexcept override {
+    if constexpr (requires { backend_.takes_scattered(); }) {
+      return backend_.takes_scattered();
     } else {
       return false;
     }

@@ -319,7 +319,7 @@ class instance {
   return why == asio::error::operation_aborted ? std::string() : ": " + why.message();
 }
 
-/// Opens an instance over the ranks of `parent`. A template with one instance, so that only who
+/// Opens an instance over the ranks of `parent`. A template for one type alone, so that only who
 /// makes a coordinator compiles what is behind it.
 template <std::same_as<communicator> Communicator>
 [[nodiscard]] std::shared_ptr<instance> open_instance(const Communicator& parent,

@@ -28,8 +28,8 @@ enum class op_kind : std::uint8_t {
   group_create,  ///< of a persistent group (protocol H1)
   group_remove,  ///< its removal; the detail is the number of starts (protocol H5)
   message,       ///< of a pair of ranks, its listed members: the root sends it to rank `detail`
-  set_add,    ///< of a process set of the operation's members, in the same instance (protocol D1)
-  arena_add,  ///< of memory of the devices' backend, on every rank
+  set_add,       ///< of a process set of the operation's members, in the same log (protocol D1)
+  arena_add,     ///< of memory of the devices' backend, on every rank
   // What one rank does in the queue of a device; no ranks agree on these.
   send,
   recv

@@ -61,22 +61,22 @@ namespace detail {
   return end;
 }
 
-/// A copy of bytes through two stages that take turns.
-class staging {
+/// A copy of bytes in pieces, through two buffers that take turns.
+class piecewise_copy {
  public:
-  staging(stream on, std::size_t piece) : on_(std::move(on)), piece_(piece) {}
+  piecewise_copy(stream on, std::size_t piece) : on_(std::move(on)), piece_(piece) {}
 
   [[nodiscard]] asio::awaitable<void> to_device(copy_end from, copy_end to);
   [[nodiscard]] asio::awaitable<void> to_host(copy_end from, copy_end to);
 
  private:
-  using stage = pinned_vector<std::byte>;
+  using buffer = pinned_vector<std::byte>;
 
-  [[nodiscard]] asio::awaitable<stage> make_stage(std::size_t bytes) const {
+  [[nodiscard]] asio::awaitable<buffer> make_buffer(std::size_t bytes) const {
     auto block = co_await request_pinned(bytes, on_.device());
-    co_return stage(block.release(), bytes, on_);
+    co_return buffer(block.release(), bytes, on_);
   }
-  [[nodiscard]] static copy_end end_at(stage& of, std::size_t bytes) noexcept {
+  [[nodiscard]] static copy_end end_at(buffer& of, std::size_t bytes) noexcept {
     return {of.data(), bytes, memory_space::pinned, -1, nullptr};
   }
   [[nodiscard]] std::size_t length(std::size_t offset, std::size_t all) const noexcept {
@@ -87,15 +87,15 @@ class staging {
   std::size_t piece_;
 };
 
-// 1. Fill a stage.
+// 1. Fill a buffer.
 // 2. Queue its copy to the device; meanwhile fill the other one with the next piece.
 // 3. Wait for the device, which also gives the loop its turn, and go on with the other one.
-inline asio::awaitable<void> staging::to_device(copy_end from, copy_end to) {
+inline asio::awaitable<void> piecewise_copy::to_device(copy_end from, copy_end to) {
   const std::size_t all = from.size;
   const auto* const source = static_cast<const std::byte*>(from.data);
-  stage now = co_await make_stage(length(0, all));
-  stage next;
-  if (all > piece_) next = co_await make_stage(length(piece_, all));
+  buffer now = co_await make_buffer(length(0, all));
+  buffer next;
+  if (all > piece_) next = co_await make_buffer(length(piece_, all));
   std::memcpy(now.data(), source, length(0, all));
   for (std::size_t at = 0; at < all; at += piece_) {
     const std::size_t bytes = length(at, all);
@@ -108,12 +108,12 @@ inline asio::awaitable<void> staging::to_device(copy_end from, copy_end to) {
 }
 
 // The same the other way: the next piece is on its way while this one is copied by the host.
-inline asio::awaitable<void> staging::to_host(copy_end from, copy_end to) {
+inline asio::awaitable<void> piecewise_copy::to_host(copy_end from, copy_end to) {
   const std::size_t all = from.size;
   auto* const target = static_cast<std::byte*>(const_cast<void*>(to.data));
-  stage now = co_await make_stage(length(0, all));
-  stage next;
-  if (all > piece_) next = co_await make_stage(length(piece_, all));
+  buffer now = co_await make_buffer(length(0, all));
+  buffer next;
+  if (all > piece_) next = co_await make_buffer(length(piece_, all));
   queue_copy(on_, part_of(from, 0, length(0, all)), end_at(now, length(0, all)), 1);
   for (std::size_t at = 0; at < all; at += piece_) {
     co_await done(on_);
@@ -147,7 +147,7 @@ inline asio::awaitable<void> staged_copy_of(stream on, copy_end from, copy_end t
     co_await done(on);
     co_return;
   }
-  staging through(on, piece);
+  piecewise_copy through(on, piece);
   const copy_end source = part_of(from, 0, from.size * width);
   const copy_end target = part_of(to, 0, to.size * width);
   if (device_is_source) {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file What the ranks of an instance tell each other: facts on the way up, decisions on the way
+/// \file What the ranks of a negotiation tell each other: facts on the way up, decisions on the way
 /// down. And what a node tells its rank to do, and how it answers the rank's own calls.
 
 #include <cohort/core/error.hpp>
@@ -29,7 +29,7 @@ enum class fault {
 
 const std::error_category& protocol_category() noexcept;
 
-/// Thrown by what receives messages: the peer is broken, and the instance with it. It never
+/// Thrown by what receives messages: the peer is broken, and the negotiation with it. It never
 /// happens between ranks of one version over a transport that keeps its promises.
 class protocol_error : public error {
  public:
@@ -43,7 +43,7 @@ enum class failure_kind : std::uint8_t {
   withdrawn,  ///< a rank took it back: cancellation, deadline, wrong arguments
   joined,     ///< it needs a rank that has joined
   peer_lost,  ///< it needs a rank that has left
-  data,       ///< a data operation has failed on some rank; the instance is closed
+  data,       ///< a data operation has failed on some rank; the negotiation is closed
 };
 inline constexpr std::uint8_t failure_kind_count = 5;
 
@@ -138,7 +138,7 @@ struct leaving {
   departure how = departure::drained;
   std::vector<wire_operation> pending;  ///< what they still want completed
   std::vector<std::uint32_t> stuck;     ///< sets in which their join has failed (protocol L4)
-  std::uint32_t set = none;             ///< the only one that they leave; none: the instance
+  std::uint32_t set = none;             ///< the only one that they leave; none: the negotiation
   std::string why{};                    ///< as the program has said it; mostly empty
 };
 

@@ -155,8 +155,8 @@ struct name_record {
   entry_index recent = none;
   name_index follower = none;  ///< that was interned after it the last time
   bool used = false;
-  bool counted = false;                    ///< log: an epoch has been resolved in this generation
-  std::shared_ptr<const set_view> listed;  ///< its members, where they are not all of the set
+  bool counted = false;  ///< log: an epoch has been resolved in this generation
+  std::shared_ptr<const set_in_tree> listed;  ///< its members, where they are not all of the set
   std::string text;
   epoch_map operations;  ///< client: pending
   epoch_map records;

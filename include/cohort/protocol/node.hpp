@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file One rank of one instance of the coordinator: the protocol as a machine that takes events
-/// and bytes, and gives bytes and actions.
+/// \file One rank of one negotiation: the protocol as a machine that takes events and bytes,
+/// and gives bytes and actions.
 
 #include <cohort/protocol/fusion_planner.hpp>
 #include <cohort/protocol/group_table.hpp>
@@ -31,7 +31,7 @@ namespace cohort::protocol {
 
 struct inspector;
 
-/// Numbers that the ranks of an instance must agree on, but for those marked "root". Capacities
+/// Numbers that the ranks of a negotiation must agree on, but for those marked "root". Capacities
 /// bound memory; no choice of them breaks the protocol.
 struct node_options {
   std::size_t cache_capacity = 4096;  ///< signatures with an id (protocol C1)
@@ -72,7 +72,7 @@ struct node_options {
   return text.substr(text.find('\x01') + 1);  // all of it where nothing is found
 }
 
-/// One rank of one instance: client, inner node and, on rank 0, root. It reads like the rules of
+/// One rank of one negotiation: client, inner node and, on rank 0, root. It reads like the rules of
 /// docs/design/protocol.md, one function for one rule.
 ///
 /// *Use.* Call what has happened (`submit`, `receive`, `finished`, ...); then do what `actions`
@@ -137,7 +137,7 @@ class basic_node {
   bool request_report(std::uint64_t now = 0);
   /// So many elected operations have ended on this rank (protocol R5).
   void finished(std::size_t operations);
-  /// A data operation has failed here: the instance closes everywhere.
+  /// A data operation has failed here: the negotiation closes everywhere.
   void data_failed(std::string_view cause);
   /// Root, with `decides_when_asked`: decides what can be decided.
   void decide();
@@ -190,7 +190,7 @@ class basic_node {
   [[nodiscard]] const tree& shape() const noexcept { return tree_; }
   /// Sets are numbered in the order in which the log has made them, after those that the node was
   /// made with. A number is not used again; a set that has ended keeps a few hundred bytes.
-  [[nodiscard]] const set_view& set(std::uint32_t number) const { return sets_[number]; }
+  [[nodiscard]] const set_in_tree& set(std::uint32_t number) const { return sets_[number]; }
   [[nodiscard]] std::size_t set_count() const noexcept { return sets_.size(); }
   [[nodiscard]] const replica& log() const noexcept { return log_; }
   /// Operations of this rank that are not decided.
@@ -299,7 +299,7 @@ class basic_node {
 
   // names in messages
   [[nodiscard]] name_index intern_name(std::uint32_t set, std::string_view text);
-  [[nodiscard]] const set_view& members_of(name_index name) const noexcept {
+  [[nodiscard]] const set_in_tree& members_of(name_index name) const noexcept {
     const name_record& record = log_.names[name];
     return record.listed ? *record.listed : sets_[record.set];
   }
@@ -314,7 +314,7 @@ class basic_node {
   [[noreturn]] void out_of_place(const std::string& text) const;
 
   tree tree_;
-  std::vector<set_view> sets_;
+  std::vector<set_in_tree> sets_;
   node_options options_;
   replica log_;
 
@@ -334,7 +334,7 @@ class basic_node {
   std::map<std::pair<std::uint32_t, int>, std::string> reasons_;  // set or none, rank: why it left
   bool report_wanted_ = false;
   group_table groups_;
-  verdict_ptr broken_;  // the instance has closed by a fault
+  verdict_ptr broken_;  // the negotiation has closed by a fault
 
   // inner node
   readiness_table table_;

@@ -60,7 +60,7 @@ class basic_outbox {
   }
   /// Appends the message to `out` and forgets it; false if there is nothing to send after all.
   bool take(const name_table& names, const readiness_table& table,
-            const std::vector<set_view>& sets, std::uint64_t generation,
+            const std::vector<set_in_tree>& sets, std::uint64_t generation,
             std::vector<std::byte>& out);
 
  private:
@@ -196,7 +196,7 @@ void basic_outbox<Any>::clear() {
 
 template <class Any>
 bool basic_outbox<Any>::take(const name_table& names, const readiness_table& table,
-                             const std::vector<set_view>& sets, std::uint64_t generation,
+                             const std::vector<set_in_tree>& sets, std::uint64_t generation,
                              std::vector<std::byte>& out) {
   const std::size_t before = out.size();
   wire::writer to(out);

@@ -107,7 +107,7 @@ class basic_readiness_table {
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
   /// Ranks known to have announced the first signature.
-  [[nodiscard]] rank_set ranks_of(const record& one, const set_view& set) const {
+  [[nodiscard]] rank_set ranks_of(const record& one, const set_in_tree& set) const {
     rank_set result = one.some;
     for (std::size_t source = 0; source < set.from.size(); ++source) {
       if ((one.whole >> source & 1U) != 0) result.unite(set.from[source]);

@@ -155,7 +155,7 @@ class basic_replica {
 
   /// Whether a member of the set has left.
   [[nodiscard]] bool has_leaver(std::uint32_t set) const noexcept { return live_[set].has_value(); }
-  /// Whether a rank has left the instance.
+  /// Whether a rank has left the negotiation.
   [[nodiscard]] bool any_leaver() const noexcept { return !departed.empty(); }
   /// The operations that can still be elected in a set with a leaver.
   [[nodiscard]] const std::set<operation>& live(std::uint32_t set) const { return *live_[set]; }
@@ -179,12 +179,12 @@ class basic_replica {
     }
   }
   [[nodiscard]] bool has_ended(std::uint32_t set) const noexcept { return gone_[set].ended; }
-  /// Notes who has left a set alone, or the instance where `set` is none.
+  /// Notes who has left a set alone, or the negotiation where `set` is none.
   void depart(std::uint32_t set, const rank_set& ranks, departure how) {
     (set == none ? departed : gone_[set].departed).unite(ranks);
     if (how == departure::abandoned) (set == none ? abandoned : gone_[set].abandoned).unite(ranks);
   }
-  /// Of some ranks those that have left the set or the instance; those that abandoned it.
+  /// Of some ranks those that have left the set or the negotiation; those that abandoned it.
   [[nodiscard]] rank_set departed_from(std::uint32_t set, const rank_set& members) const {
     rank_set all = departed;
     all.unite(gone_[set].departed);

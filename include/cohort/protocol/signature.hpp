@@ -75,7 +75,7 @@ struct signature {
   std::uint8_t flags = 0;          ///< of signature_flag
   std::uint32_t element_size = 0;  ///< bytes
   std::uint32_t reduction = 0;     ///< a reduction_code
-  std::int32_t root = -1;          ///< a rank of the instance; -1: not rooted
+  std::int32_t root = -1;          ///< a rank of the negotiation; -1: not rooted
   std::int32_t priority = 0;       ///< higher is elected first
   double prescale = 1;
   double postscale = 1;

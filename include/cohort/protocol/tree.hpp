@@ -18,9 +18,9 @@
 
 namespace cohort::protocol {
 
-/// A process set of an instance, as one rank sees it. A *source* is a child or the rank itself; it
-/// is named by its number, and a set of sources is a mask of bits.
-struct set_view {
+/// Where the members of a process set are, seen from one rank of the tree. A *source* is a child or
+/// the rank itself; it is named by its number, and a set of sources is a mask of bits.
+struct set_in_tree {
   rank_set members;
   std::uint64_t sources = 0;   ///< those with members in their subtree
   std::vector<rank_set> from;  ///< per source: its members
@@ -30,8 +30,8 @@ struct set_view {
 };
 
 /// One rank's view of the tree: its parent, its children, which ranks are below which, and the
-/// process sets of the instance. The tree is the same for all sets of an instance; rank 0 is its
-/// root. It does not change.
+/// process sets of the negotiation. The tree is the same for all its sets; rank 0 is its root. It
+/// does not change.
 template <class Any = void>
 class basic_tree {
  public:
@@ -64,7 +64,7 @@ class basic_tree {
   }
 
   /// What this rank needs to know of a process set.
-  [[nodiscard]] set_view view_of(rank_set members) const;
+  [[nodiscard]] set_in_tree set_of(rank_set members) const;
 
  private:
   basic_tree(int rank, int ranks, int parent) : rank_(rank), ranks_(ranks), parent_(parent) {}
@@ -191,18 +191,18 @@ int basic_tree<Any>::source_of(int rank) const noexcept {
 }
 
 template <class Any>
-set_view basic_tree<Any>::view_of(rank_set members) const {
-  set_view view;
-  view.members = std::move(members);
-  view.size = view.members.size();
-  view.contains_me = view.members.contains(rank_);
-  for (const rank_set& subtree : subtrees_) view.from.push_back(subtree.common_with(view.members));
-  view.from.push_back(view.contains_me ? rank_set{rank_} : rank_set{});
-  for (std::size_t source = 0; source < view.from.size(); ++source) {
-    if (!view.from[source].empty()) view.sources |= std::uint64_t{1} << source;
-    view.below += view.from[source].size();
+set_in_tree basic_tree<Any>::set_of(rank_set members) const {
+  set_in_tree set;
+  set.members = std::move(members);
+  set.size = set.members.size();
+  set.contains_me = set.members.contains(rank_);
+  for (const rank_set& subtree : subtrees_) set.from.push_back(subtree.common_with(set.members));
+  set.from.push_back(set.contains_me ? rank_set{rank_} : rank_set{});
+  for (std::size_t source = 0; source < set.from.size(); ++source) {
+    if (!set.from[source].empty()) set.sources |= std::uint64_t{1} << source;
+    set.below += set.from[source].size();
   }
-  return view;
+  return set;
 }
 
 }  // namespace cohort::protocol

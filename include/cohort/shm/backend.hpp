@@ -72,7 +72,7 @@ class backend {
   void start(const comm::collective_call& call, comm::backend_completion done) const;
   bool forget(const comm::request_operation& op) const noexcept;
   /// Packs go straight into the segment.
-  [[nodiscard]] bool stages() const noexcept { return active(); }
+  [[nodiscard]] bool takes_scattered() const noexcept { return active(); }
   [[nodiscard]] std::string_view name() const noexcept { return active() ? "shm" : ""; }
 
  private:

@@ -115,7 +115,7 @@ TEST_CASE("a staged copy that is given up leaves the rest as it was") {
   device::vector<int> values(1000, on);
   const auto out = ints(1000, 1);
   run(io, device::staged_copy(on, out, values, small_pieces));
-  finish(on);  // the stages are out of use, so nobody makes more on a thread
+  finish(on);  // its buffers are out of use, so nobody makes more on a thread
   std::vector<int> in(1000);
   SECTION("by a cancellation") {
     gate closed(on);
@@ -166,7 +166,7 @@ TEST_CASE("a staged copy refuses what cannot be copied") {
   CHECK_FALSE(code(host, values));
 }
 
-TEST_CASE("a staged copy of pinned memory needs no stages") {
+TEST_CASE("a staged copy of pinned memory needs no buffers between") {
   const machine here;
   if (here.lacks()) return;
   asio::io_context io;
@@ -297,7 +297,7 @@ TEST_CASE("a staged copy puts nothing into a capture that it refuses") {
   CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }
 
-DOUBLE_TEST_CASE("a staged copy never has CUDA block its thread, and uses its stages again") {
+DOUBLE_TEST_CASE("a staged copy never has CUDA block its thread, and uses its buffers again") {
   const machine here;
   asio::io_context io;
   const device::stream on(0);
@@ -305,7 +305,7 @@ DOUBLE_TEST_CASE("a staged copy never has CUDA block its thread, and uses its st
   std::vector<int> host(10000);
   for (int i = 0; i < 3; ++i) {
     run(io, device::staged_copy(on, host, values, small_pieces));
-    finish(on);  // the stages are out of use when their stream has come so far
+    finish(on);  // its buffers are out of use when their stream has come so far
     run(io, device::staged_copy(on, values, host, small_pieces));
     finish(on);
   }

@@ -7,7 +7,7 @@
 /// posted when a carrier has brought the elements to the host, and ends when they are back.
 
 #include <cohort/comm/operation.hpp>
-#include <cohort/comm/staged/transfer.hpp>
+#include <cohort/comm/staged/round_trip.hpp>
 #include <cohort/mpi/request.hpp>
 
 #include <concepts>
@@ -69,11 +69,11 @@ class staged_body {
   static constexpr cancels cancellation = Body::cancellation;
 
   explicit staged_body(Body&& body) : body_(std::move(body)) {}
-  /// The transfer stops first, for it writes into the arguments.
+  /// The round trip stops first, for it writes into the arguments.
   staged_body(staged_body&& other)
-      : body_((other.transfer_.stop(), std::move(other.body_))),
+      : body_((other.round_trip_.stop(), std::move(other.body_))),
         phase_(other.phase_),
-        transfer_(std::move(other.transfer_)),
+        round_trip_(std::move(other.round_trip_)),
         result_(std::move(other.result_)) {}
 
   [[nodiscard]] errc check(const communicator_state& state) const noexcept {
@@ -107,16 +107,16 @@ class staged_body {
 
   void begin(poster& post, argument_check* check) {
     phase_ = phase::fetching;
-    transfer_.to = std::make_shared<transfer>(post, check, carriers::make());
+    round_trip_.to = std::make_shared<round_trip>(post, check, carriers::make());
     const bool direct = goes_direct(post.state());
     detail::for_each_staged(body_,
                             [&](const char*, staged_buffer& one, bool is_read, bool is_written) {
                               if (one.bytes != 0)
-                                transfer_.to->load().add(one, is_read, is_written, direct);
+                                round_trip_.to->load().add(one, is_read, is_written, direct);
                             });
-    transfer_.to->start_in();
+    round_trip_.to->start_in();
     // The others are told in the comparison, and do not post what this rank never will.
-    if (post.level() == checks::cross_rank) post.operation().fail(transfer_.to->failure());
+    if (post.level() == checks::cross_rank) post.operation().fail(round_trip_.to->failure());
   }
   int post(poster& post) {
     if (phase_ == phase::fresh) {  // a message
@@ -144,10 +144,10 @@ class staged_body {
     return bring_out(post);
   }
   void let_go() noexcept {
-    if (transfer_.to) transfer_.to->let_go();
+    if (round_trip_.to) round_trip_.to->let_go();
   }
   void give_up() {
-    if (transfer_.to) transfer_.to->give_up();
+    if (round_trip_.to) round_trip_.to->give_up();
   }
 
   typename values::type finish(std::error_code error, const outcome_of_requests& outcome) {
@@ -157,15 +157,15 @@ class staged_body {
 
  private:
   enum class phase : std::uint8_t { fresh, fetching, posted, storing };
-  /// An operation is moved before it begins, and when it ends: then its transfer must not go on.
-  struct transfer_handle {
-    transfer_handle() noexcept {}
-    transfer_handle(transfer_handle&& other) noexcept : to(std::move(other.to)) { stop(); }
-    ~transfer_handle() { stop(); }
+  /// An operation is moved before it begins, and when it ends: then its round trip must not go on.
+  struct round_trip_handle {
+    round_trip_handle() noexcept {}
+    round_trip_handle(round_trip_handle&& other) noexcept : to(std::move(other.to)) { stop(); }
+    ~round_trip_handle() { stop(); }
     void stop() noexcept {
       if (to) to->forget();
     }
-    std::shared_ptr<transfer> to;
+    std::shared_ptr<round_trip> to;
   };
   /// Where host code works on the elements before or after MPI, MPI is given a copy.
   static constexpr bool can_be_direct = !requires { requires Body::works_on_host; };
@@ -184,14 +184,14 @@ class staged_body {
     result_.emplace(body_.finish({}, {op.status, op.left, op.message}));
     std::size_t most = std::numeric_limits<std::size_t>::max();
     if constexpr (values::has_status) most = std::get<status>(*result_).bytes();
-    if (most == 0 || !transfer_.to->start_out(most)) return false;
+    if (most == 0 || !round_trip_.to->start_out(most)) return false;
     post.hold();
     return true;
   }
 
   Body body_;
   phase phase_ = phase::fresh;
-  transfer_handle transfer_;
+  round_trip_handle round_trip_;
   std::optional<typename values::type> result_;
 };
 

@@ -19,7 +19,7 @@
 
 namespace cohort::coordination {
 
-/// Owns the communicators of an instance and the executions in progress on them. Everything here
+/// Owns the communicators of a negotiation and the executions in progress on them. Everything here
 /// runs with the request source locked.
 template <class Any>
 class basic_data_plane {

@@ -126,7 +126,7 @@ struct pack_position {
 /// One chain of requests: it posts, and when MPI is done it posts again or ends. It frees itself
 /// when the engine delivers it, so nobody need wait for that.
 template <class Any>
-class basic_lane final : public comm::request_operation, public comm::staging {
+class basic_lane final : public comm::request_operation, public comm::scattered_data {
  public:
   explicit basic_lane(basic_execution<Any>& of) noexcept : request_operation(&run), owner(&of) {
     advance_ = &advanced;
@@ -152,7 +152,7 @@ class basic_lane final : public comm::request_operation, public comm::staging {
   using request_operation::waits_for_turn_;
   pack_position laid;
   pack_position taken;
-  bool staged = false;
+  bool scattered = false;
   basic_execution<Any>* owner;  ///< null once it has ended
   static bool advanced(request_operation* base) {
     auto* self = static_cast<basic_lane*>(base);

@@ -167,8 +167,8 @@ class packed_calls {
     if (packs(what)) {
       const std::size_t end = packs::aligned(what.bytes, size);
       on.laid = on.taken = {};
-      on.staged = stage(on, end / size, where);
-      if (on.staged) return;
+      on.scattered = give_scattered(on, end / size, where);
+      if (on.scattered) return;
       on.pack = of_.plane_.fusion.take(end);
       std::byte* to = on.pack.data();
       if (reduces || is_root) fill(what, on.laid, 0, std::span(to, end));
@@ -211,7 +211,7 @@ class packed_calls {
     const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
     const bool is_root = of_.tasks.front()->root == of_.here->rank;
     if (packs(what)) {
-      if (!on.staged && (reduces || !is_root)) {
+      if (!on.scattered && (reduces || !is_root)) {
         empty(what, on.taken, 0, std::span(on.pack.data(), what.bytes));
       }
       on.pack = {};
@@ -229,8 +229,8 @@ class packed_calls {
     return of_.tasks.front()->kind == op_kind::all_reduce ? what.kernels->size : 1;
   }
   /// Gives a pack to a backend that packs itself.
-  bool stage(lane& on, std::size_t count, MPI_Comm where) {
-    if (of_.plane_.backend_ == nullptr || !of_.plane_.backend_->stages()) return false;
+  bool give_scattered(lane& on, std::size_t count, MPI_Comm where) {
+    if (of_.plane_.backend_ == nullptr || !of_.plane_.backend_->takes_scattered()) return false;
     const task& head = *of_.tasks.front();
     const bool reduces = head.kind == op_kind::all_reduce;
     const tensor& first = *tensors[calls[on.call].first];
@@ -243,7 +243,7 @@ class packed_calls {
                                 reduces ? first.kernels->type() : MPI_BYTE,
                                 reduces ? first.operation : MPI_OP_NULL,
                                 reduces ? 0 : head.root};
-    given.staged = &on;
+    given.scattered = &on;
     return of_.give_to_backend(on, given, where);
   }
   /// Walks over a range of the pack, going on from `at`. `visit` gets a tensor, the offset in it

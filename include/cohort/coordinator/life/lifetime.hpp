@@ -40,8 +40,8 @@ class lifetime {
   void opened() noexcept { stage_ = stage::open; }
 
   bool abandoned = false;    ///< the context goes away
-  bool keeps = false;        ///< MPI still works on what this instance has
-  std::size_t openings = 0;  ///< of this instance and of sets, inside MPI
+  bool keeps = false;        ///< MPI still works on what this negotiation has
+  std::size_t openings = 0;  ///< of this negotiation and of sets, inside MPI
 
   /// Who leaves set 0 leaves all that is agreed upon.
   void leave(std::uint32_t set, protocol::departure how, std::string_view why = {}) {
@@ -103,7 +103,7 @@ class lifetime {
   void abandon() {
     log_.sets.whole().leave(protocol::departure::abandoned);
     abandoned = true;
-    // Called for all instances of the context before the first is driven: so they are waited for
+    // Called for all negotiations of the context before the first is driven: so they are waited for
     // together, and no longer than for one. One that has waited already only takes in what is
     // there.
     const auto at = clock::now();

@@ -118,7 +118,7 @@ class negotiation_opening {
     std::vector<std::string> fields;
     std::vector<std::pair<std::string, std::uint64_t>> facts;  // of the backend for devices
   };
-  /// Makes the communicators of an instance and compares the options of its ranks. [protocol D3]
+  /// Makes the communicators of a negotiation and compares the options of its ranks. [protocol D3]
   [[nodiscard]] progress::look_task<> open_with_others() {
     compared_values compared = values_to_compare();
     communicator slots;

@@ -200,7 +200,7 @@ class neighbours_in_tree final : private comm::channel::client {
   clock::time_point answered_{};
 };
 
-// MPI says that a message cannot be sent or received: the instance ends here, as when a member
+// MPI says that a message cannot be sent or received: the negotiation ends here, as when a member
 // dies.
 template <class Any>
 void neighbours_in_tree<Any>::failed(int peer, bool, std::error_code why) {

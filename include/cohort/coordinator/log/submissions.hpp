@@ -239,8 +239,8 @@ class submissions {
     (one.after == nullptr ? last_ : one.after->before) = one.before;
     one.linked = false;
   }
-  // Before the instance is open nobody has heard of the operation. So it is certain how it ends,
-  // and its awaiter need not wait, for some rank may open the instance late. For a deadline the
+  // Before the negotiation is open nobody has heard of the operation. So it is certain how it ends,
+  // and its awaiter need not wait, for some rank may open the negotiation late. For a deadline the
   // root would first ask who is ready and could elect the operation meanwhile; so the root is told
   // another reason.
   bool end_unheard(task& one, protocol::withdrawal_reason reason) {

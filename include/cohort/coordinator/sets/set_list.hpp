@@ -238,7 +238,7 @@ class set_list {
 
  private:
   /// Makes the communicator of a process set with the other members. `own` is gone once this
-  /// instance is broken.
+  /// negotiation is broken.
   [[nodiscard]] progress::look_task<> make_with_others(task& own) {
     auto making = comm::joint::create(
         log_.slots,

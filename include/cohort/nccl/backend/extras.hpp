@@ -143,7 +143,7 @@ class call_graph : public comm::device_graph, public captured {
   std::vector<std::shared_ptr<const void>> leases;  ///< on what it reads and writes
   /// For host code in the graph. All graphs of a device share it, for they run one after another.
   std::shared_ptr<device::pinned_vector<std::byte>> staging;
-  std::vector<std::shared_ptr<const void>> jobs;  ///< what that code is given
+  std::vector<std::shared_ptr<const void>> host_calls;  ///< what that code is given
 
  protected:
   call_graph(std::string whose, device::stream on)

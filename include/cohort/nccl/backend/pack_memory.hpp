@@ -66,7 +66,7 @@ class host_functions {
                   on_.device());
   }
   template <class Function>
-  struct job {
+  struct host_call {
     Function function;
     void* to;
     const void* from;
@@ -100,14 +100,14 @@ void host_functions::apply(const range& over, Function function) {
       copy(in, static_cast<const std::byte*>(over.from) + first * over.from_size,
            part * over.from_size, cudaMemcpyDeviceToHost);
     }
-    auto todo = std::make_unique<job<Function>>(job<Function>{function, out, in, part});
-    job<Function>* const one = todo.get();
-    void (*run)(void*) = [](void* argument) { static_cast<job<Function>*>(argument)->run(); };
+    auto todo = std::make_unique<host_call<Function>>(host_call<Function>{function, out, in, part});
+    host_call<Function>* const one = todo.get();
+    void (*run)(void*) = [](void* argument) { static_cast<host_call<Function>*>(argument)->run(); };
     if (graph_ != nullptr) {
-      graph_->jobs.emplace_back(std::move(todo));
+      graph_->host_calls.emplace_back(std::move(todo));
     } else {
       run = [](void* argument) {
-        const std::unique_ptr<job<Function>> own(static_cast<job<Function>*>(argument));
+        const std::unique_ptr<host_call<Function>> own(static_cast<host_call<Function>*>(argument));
         own->run();
       };
     }
@@ -324,7 +324,7 @@ class pack_memory {
 namespace detail {
 
 /// What is taken on the thread, which has a share of it: so nobody need wait for it.
-struct blocking_job {
+struct pack_taking {
   device::pinned_vector<std::byte> before;
   device::pinned_vector<std::byte> after;
   std::shared_ptr<device::pinned_vector<std::byte>> of_graphs;
@@ -355,31 +355,31 @@ inline progress::look_task<> pack_memory::take(issue_source& source, int device,
   device::stream in(as);
   device::stream out(as);
   const device::stream domain = source.domain_of(device);  // where graphs run
-  auto job = std::make_shared<detail::blocking_job>();
+  auto taken = std::make_shared<detail::pack_taking>();
   const std::size_t after_bytes = options.uses_mpi() ? mpi_bytes : staging_bytes;
-  std::thread([job, in, out, domain, after_bytes, options, load, device] {
+  std::thread([taken, in, out, domain, after_bytes, options, load, device] {
     try {
-      job->before = device::pinned_vector<std::byte>(staging_bytes, in);
-      job->after = device::pinned_vector<std::byte>(after_bytes, out);
-      job->of_graphs = std::make_shared<device::pinned_vector<std::byte>>(staging_bytes, domain);
-      if (options.kernels != kernel_use::off) job->take_kernels(device, options, load);
+      taken->before = device::pinned_vector<std::byte>(staging_bytes, in);
+      taken->after = device::pinned_vector<std::byte>(after_bytes, out);
+      taken->of_graphs = std::make_shared<device::pinned_vector<std::byte>>(staging_bytes, domain);
+      if (options.kernels != kernel_use::off) taken->take_kernels(device, options, load);
     } catch (...) {
-      job->failed = std::current_exception();
+      taken->failed = std::current_exception();
     }
-    job->done.store(true);
+    taken->done.store(true);
   }).detach();
-  look_condition waiting(source, [job] { return job->done.load(); });
+  look_condition waiting(source, [taken] { return taken->done.load(); });
   co_await waiting;
-  if (job->failed) std::rethrow_exception(std::move(job->failed));  // the thread keeps nothing
+  if (taken->failed) std::rethrow_exception(std::move(taken->failed));  // the thread keeps nothing
   source.exclusively([&] {
     if (is_there()) return;  // another set was opened at the same time
     packing.emplace(std::move(in));
     unpacking.emplace(std::move(out));
-    std::swap(before, job->before);
-    std::swap(after, job->after);
-    std::swap(of_graphs, job->of_graphs);
-    kernels_ = job->kernels;
-    no_kernels_ = job->no_kernels;
+    std::swap(before, taken->before);
+    std::swap(after, taken->after);
+    std::swap(of_graphs, taken->of_graphs);
+    kernels_ = taken->kernels;
+    no_kernels_ = taken->no_kernels;
   });
 }
 

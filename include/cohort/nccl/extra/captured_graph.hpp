@@ -76,13 +76,13 @@ class captured_calls final : public call_graph {
     used_.reset();
     leases.clear();
     staging.reset();
-    retire_jobs();
+    retire_host_calls();
     return had;
   }
   [[nodiscard]] std::shared_ptr<const void> used() override {
     if (!used_) {
       auto all = std::make_shared<std::vector<std::shared_ptr<const void>>>(leases);
-      all->insert(all->end(), jobs.begin(), jobs.end());
+      all->insert(all->end(), host_calls.begin(), host_calls.end());
       all->push_back(memory.lease());
       all->push_back(staging);
       used_ = std::move(all);
@@ -94,11 +94,12 @@ class captured_calls final : public call_graph {
  private:
   // The stream waits for each replay. If the device has gone, nobody can say whether a function
   // still runs.
-  void retire_jobs() noexcept {
-    if (jobs.empty()) return;
+  void retire_host_calls() noexcept {
+    if (host_calls.empty()) return;
     try {
-      auto going = std::make_unique<std::vector<std::shared_ptr<const void>>>(std::move(jobs));
-      jobs.clear();
+      auto going =
+          std::make_unique<std::vector<std::shared_ptr<const void>>>(std::move(host_calls));
+      host_calls.clear();
       const auto free_them = [](void* all) {
         delete static_cast<std::vector<std::shared_ptr<const void>>*>(all);
       };

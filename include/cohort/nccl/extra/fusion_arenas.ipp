@@ -42,7 +42,7 @@ class fusion_arenas final : public arena_maker {
 
  private:
   /// One that is being made.
-  struct job {
+  struct making {
     comm::device_call* what;  // null: nobody waits for it any more
     comm::backend_completion done;
     std::vector<std::uint32_t> sets;  // opened before it
@@ -50,26 +50,26 @@ class fusion_arenas final : public arena_maker {
   [[nodiscard]] bool registers() const noexcept {
     return !plane_.options().hierarchical && detail::has_arenas();
   }
-  void begin(const std::shared_ptr<job>& which);
-  [[nodiscard]] progress::look_task<> make(std::shared_ptr<job> which, turn place);
-  void made(const std::shared_ptr<job>& which, std::error_code why);
+  void begin(const std::shared_ptr<making>& which);
+  [[nodiscard]] progress::look_task<> make(std::shared_ptr<making> which, turn place);
+  void made(const std::shared_ptr<making>& which, std::error_code why);
   static void enlist_on(communicator_state& comm, const fusion_memory& memory);
 
   device_plane& plane_;
   std::shared_ptr<fusion_table> table_ = std::make_shared<fusion_table>();
-  std::vector<std::shared_ptr<job>> jobs_;
+  std::vector<std::shared_ptr<making>> makings_;
   bool made_ = false;
 };
 
 COHORT_INLINE void fusion_arenas::start(comm::device_call& what, comm::backend_completion done) {
-  auto made = std::make_shared<job>(job{&what, done, {}});
+  auto made = std::make_shared<making>(making{&what, done, {}});
   plane_.change([&] {
-    jobs_.push_back(made);
+    makings_.push_back(made);
     plane_.begin_in_order([this, keep = plane_.shared_from_this(), made] { begin(made); });
   });
 }
 
-COHORT_INLINE void fusion_arenas::begin(const std::shared_ptr<job>& which) {
+COHORT_INLINE void fusion_arenas::begin(const std::shared_ptr<making>& which) {
   made_ = true;
   for (const auto& [number, its] : plane_.sets().all()) which->sets.push_back(number);
   issue_source& source = plane_.source();
@@ -81,7 +81,7 @@ COHORT_INLINE void fusion_arenas::begin(const std::shared_ptr<job>& which) {
                             {.verb = "make_fusion_arena"}, std::move(done));
 }
 
-COHORT_INLINE progress::look_task<> fusion_arenas::make(std::shared_ptr<job> which, turn place) {
+COHORT_INLINE progress::look_task<> fusion_arenas::make(std::shared_ptr<making> which, turn place) {
   issue_source& source = plane_.source();
   const auto broken = [&]() -> std::error_code {
     if (which->what == nullptr) return errc::aborted;
@@ -152,9 +152,9 @@ COHORT_INLINE void fusion_arenas::enlist_on(communicator_state& comm, const fusi
   check(detail::enlist(comm, memory.state()), "ncclCommRegister");
 }
 
-COHORT_INLINE void fusion_arenas::made(const std::shared_ptr<job>& which, std::error_code why) {
+COHORT_INLINE void fusion_arenas::made(const std::shared_ptr<making>& which, std::error_code why) {
   const bool wanted = plane_.source().exclusively([&] {
-    std::erase(jobs_, which);
+    std::erase(makings_, which);
     return which->what != nullptr;
   });
   if (wanted) {
@@ -197,7 +197,7 @@ COHORT_INLINE bool fusion_arenas::is_registered(const void* data) const {
 }
 
 COHORT_INLINE bool fusion_arenas::forget(const comm::request_operation& op) {
-  for (const auto& each : jobs_) {
+  for (const auto& each : makings_) {
     if (each->what == nullptr || !each->done.is_of(op)) continue;
     each->what = nullptr;
     return true;

@@ -52,7 +52,7 @@ COHORT_INLINE void communicator_state::abandon_captures() noexcept {
 
 // ---- threads that call what blocks -----------------------------------------------------------
 
-COHORT_INLINE void abort_ladder::job::start() {
+COHORT_INLINE void abort_ladder::removal::start() {
   watched.begin(tools::category::communicator, tools::literal(aborts ? "abort" : "destroy"));
   try {
     thread = std::thread([its = call, aborts = aborts] {
@@ -69,7 +69,7 @@ COHORT_INLINE void abort_ladder::job::start() {
   }
 }
 
-COHORT_INLINE void abort_ladder::job::let_go() {
+COHORT_INLINE void abort_ladder::removal::let_go() {
   if (!thread.joinable()) return;
   if (call->done.load()) {
     thread.join();
@@ -79,25 +79,25 @@ COHORT_INLINE void abort_ladder::job::let_go() {
 }
 
 COHORT_INLINE abort_ladder::~abort_ladder() {
-  for (const auto& each : jobs_) each->let_go();
+  for (const auto& each : removals_) each->let_go();
 }
 
 COHORT_INLINE void abort_ladder::give_up(std::vector<work*>& ended) {
-  for (const auto& each : jobs_) {
+  for (const auto& each : removals_) {
     ended.insert(ended.end(), each->ended.begin(), each->ended.end());
     each->let_go();
   }
-  jobs_.clear();
+  removals_.clear();
 }
 
 COHORT_INLINE void abort_ladder::destroy(const std::shared_ptr<communicator_state>& comm) {
-  auto one = std::make_unique<job>();
+  auto one = std::make_unique<removal>();
   one->comms.push_back(comm);
   one->call->natives.push_back(comm->native);
   one->call->device = comm->device;
   one->until = comm->leave_until;
   one->start();
-  jobs_.push_back(std::move(one));
+  removals_.push_back(std::move(one));
 }
 
 // ---- the ladder ------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ COHORT_INLINE void abort_ladder::fall(communicator_state& comm, std::error_code 
     its.ask_whether_gone();
     if (its.is_gone()) return device_gone(its);  // which ends the sisters, too
   }
-  auto made = std::make_unique<job>();
+  auto made = std::make_unique<removal>();
   std::string report = "rank " + std::to_string(comm.rank) + ": nccl communicator on device " +
                        std::to_string(comm.device) + ": " + text + ": " + why.message();
   if (comm.native != nullptr) {
@@ -162,7 +162,7 @@ COHORT_INLINE void abort_ladder::fall(communicator_state& comm, std::error_code 
     made->aborts = true;
     made->start();
   }
-  jobs_.push_back(std::move(made));
+  removals_.push_back(std::move(made));
   source_.recount();
 }
 
@@ -182,7 +182,7 @@ COHORT_INLINE void abort_ladder::bring_down(const communicators& all, std::error
   source_.wake();
 }
 
-COHORT_INLINE void abort_ladder::conclude(job& one, bool done, std::vector<work*>& ended) {
+COHORT_INLINE void abort_ladder::conclude(removal& one, bool done, std::vector<work*>& ended) {
   for (const auto& comm : one.comms) {
     comm->stands = done ? phase::gone : phase::leaked;
     if (done) comm->no_longer_launches();
@@ -208,8 +208,8 @@ COHORT_INLINE void abort_ladder::conclude(job& one, bool done, std::vector<work*
 
 COHORT_INLINE std::size_t abort_ladder::look(progress::ready_queue& ready) {
   std::size_t found = 0;
-  for (std::size_t i = 0; i < jobs_.size();) {
-    job& one = *jobs_[i];
+  for (std::size_t i = 0; i < removals_.size();) {
+    removal& one = *removals_[i];
     const auto now = clock::now();
     const bool done = one.call->done.load();
     if (!done && now < one.until) {
@@ -222,8 +222,8 @@ COHORT_INLINE std::size_t abort_ladder::look(progress::ready_queue& ready) {
     std::vector<work*> ended;
     conclude(one, done, ended);
     for (work* const op : ended) found += source_.finish(*op, ready);
-    jobs_.erase(jobs_.begin() + static_cast<std::ptrdiff_t>(i));
-    if (!jobs_.empty()) continue;
+    removals_.erase(removals_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (!removals_.empty()) continue;
     for (device_queue& each : source_.queues()) each.go_on();
   }
   return found;

@@ -251,7 +251,7 @@ class abort_ladder {
   /// Destroys one that has been finalised, on a thread, because that may wait for the device.
   void destroy(const std::shared_ptr<communicator_state>& comm);
 
-  [[nodiscard]] std::size_t pending() const noexcept { return jobs_.size(); }
+  [[nodiscard]] std::size_t pending() const noexcept { return removals_.size(); }
   std::size_t look(progress::ready_queue& ready);
   /// Nobody waits any longer for what threads do.
   void give_up(std::vector<work*>& ended);
@@ -265,7 +265,7 @@ class abort_ladder {
     std::atomic<bool> done{false};
   };
   /// Communicators that must go, and what waits for that.
-  struct job {
+  struct removal {
     std::shared_ptr<thread_call> call = std::make_shared<thread_call>();
     communicators comms;
     bool aborts = false;  // not: destroys
@@ -275,17 +275,17 @@ class abort_ladder {
     std::thread thread;        // none: there is nothing to do, or the process cannot have one more
     tools::range watched;
 
-    /// If the process cannot have a thread more, the job is taken to have run out of time.
+    /// If the process cannot have a thread more, the removal is taken to have run out of time.
     void start();
     /// A thread that still runs ends by itself.
     void let_go();
   };
   static std::string last_lines(const communicator_state& comm);
-  void conclude(job& one, bool done, std::vector<work*>& ended);
+  void conclude(removal& one, bool done, std::vector<work*>& ended);
 
   static constexpr auto capture_grace = std::chrono::milliseconds(200);
   issue_source& source_;
-  std::vector<std::unique_ptr<job>> jobs_;
+  std::vector<std::unique_ptr<removal>> removals_;
 };
 
 /// Communicators that leave: their operations end, they are finalised and destroyed, without a host

@@ -17,7 +17,7 @@ void basic_node<Any>::announce(int source, name_index name, epoch number, entry_
   if (log_.settled(name, number)) return;  // [protocol A3]
   const record_index index = table_.get(log_.names, name, number);
   record& rec = table_[index];
-  const set_view& set = members_of(name);
+  const set_in_tree& set = members_of(name);
   const rank_set& below = set.from[static_cast<std::size_t>(source)];
   if (rec.entry == none) {
     rec.entry = entry;
@@ -50,7 +50,7 @@ void basic_node<Any>::announce(int source, name_index name, epoch number, entry_
   if (tree_.is_root() && (!left_.empty() || !leavers_.empty())) check_listed(name, number);
 }
 
-// Who has left the instance or this set.
+// Who has left the negotiation or this set.
 template <class Any>
 rank_set basic_node<Any>::left_of(std::uint32_t set) const {
   rank_set all = left_;
@@ -84,7 +84,7 @@ void basic_node<Any>::advance(record_index index) {
   record& rec = table_[index];
   if (rec.bad || rec.full || rec.entry == none) return;
   const std::uint32_t number = log_.names[rec.name].set;
-  const set_view& set = members_of(rec.name);
+  const set_in_tree& set = members_of(rec.name);
   if (((rec.done | table_.joined(number)) & set.sources) == set.sources) {
     rec.full = true;
     rec.arrival = ++arrivals_;

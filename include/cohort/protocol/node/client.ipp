@@ -13,9 +13,9 @@ basic_node<Any>::basic_node(const tree& shape, std::vector<rank_set> sets,
                             const node_options& options)
     : tree_(shape),
       sets_([&] {
-        std::vector<set_view> views;
-        for (rank_set& members : sets) views.push_back(shape.view_of(std::move(members)));
-        return views;
+        std::vector<set_in_tree> placed;
+        for (rank_set& members : sets) placed.push_back(shape.set_of(std::move(members)));
+        return placed;
       }()),
       options_(options),
       log_(sets_.size()),
@@ -30,7 +30,7 @@ basic_node<Any>::basic_node(const tree& shape, std::vector<rank_set> sets,
                 "cache_keep=" + std::to_string(options_.cache_keep) +
                     " is not below cache_capacity=" + std::to_string(options_.cache_capacity));
   }
-  for (const set_view& set : sets_) {
+  for (const set_in_tree& set : sets_) {
     if (set.size == 0 || set.members.back() >= tree_.ranks()) {
       throw error(errc::invalid_argument, "process set of ranks " + set.members.str() + " among " +
                                               std::to_string(tree_.ranks()));
@@ -198,7 +198,7 @@ void basic_node<Any>::drop_poison(std::uint32_t set) {
   });
 }
 
-// The instance, or a set alone.
+// The negotiation, or a set alone.
 template <class Any>
 void basic_node<Any>::send_leave(std::uint32_t only) {
   waiting_leave one;

@@ -34,7 +34,7 @@ bool basic_node<Any>::elect() {
     doomed_.pop_back();
     const record& rec = table_[one.index];
     if (rec.arrival != one.arrival) continue;  // it has failed for another reason
-    const set_view& set = members_of(rec.name);
+    const set_in_tree& set = members_of(rec.name);
     verdict why;
     why.kind = failure_kind::joined;
     why.ranks = set.members.without(table_.ranks_of(rec, set));
@@ -88,7 +88,7 @@ void basic_node<Any>::elect_pack() {
   for (const record_index index : pack_) {
     const record& rec = table_[index];
     const entry_record& entry = log_.names.entry(rec.entry);
-    const set_view& set = members_of(rec.name);
+    const set_in_tree& set = members_of(rec.name);
     elected item;
     item.entry = wire_entry_of(log_.names, rec.entry);
     item.contributors = rec.count;
@@ -118,7 +118,7 @@ void basic_node<Any>::promote(name_index name) {
   record& rec = table_[index];
   if (!rec.full || rec.ready) return;
   const signature& sig = log_.names.entry(rec.entry).sig;
-  const set_view& set = members_of(name);
+  const set_in_tree& set = members_of(name);
   const bool everyone = rec.count == set.size;
   if (!everyone && (needs_everyone(sig) || log_.names[name].listed ||
                     (sig.root >= 0 && !table_.ranks_of(rec, set).contains(sig.root)))) {

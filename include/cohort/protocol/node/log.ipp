@@ -133,11 +133,11 @@ void basic_node<Any>::apply_joined(std::uint32_t set) {
 
 // [protocol D1] A set is made where the operation that asks for it is elected: on every rank at the
 // same position of the log, so before anybody can hear of it from a neighbour. A member may have
-// left the instance since it asked for the set; it has not told of a set that it did not know.
+// left the negotiation since it asked for the set; it has not told of a set that it did not know.
 template <class Any>
 std::uint32_t basic_node<Any>::add_set(rank_set members) {
   const auto number = static_cast<std::uint32_t>(sets_.size());
-  sets_.push_back(tree_.view_of(std::move(members)));
+  sets_.push_back(tree_.set_of(std::move(members)));
   pending_in_set_.emplace_back();
   joins_.emplace_back();
   left_sets_.emplace_back();

@@ -28,7 +28,7 @@ name_index basic_node<Any>::intern_name(std::uint32_t set, std::string_view text
   if (!members || members->empty() || !sets_[set].members.includes(*members)) {
     out_of_place("a reserved name");
   }
-  log_.names[name].listed = std::make_shared<const set_view>(tree_.view_of(std::move(*members)));
+  log_.names[name].listed = std::make_shared<const set_in_tree>(tree_.set_of(std::move(*members)));
   return name;
 }
 
@@ -148,7 +148,7 @@ struct basic_node<Any>::up_visitor {
   void on(const stall_answer& answer) { self.on_answer(source, answer); }
   void on(const data_fault& cause) { self.on_fault(cause); }
   void on_end() {
-    if (!self.log_.closed) self.out_of_place("a child ends before the instance is closed");
+    if (!self.log_.closed) self.out_of_place("a child ends before the negotiation is closed");
     self.on_end(source);
   }
 };

@@ -129,8 +129,8 @@ COHORT_INLINE void sequence::lay_down(const pending_call& call, const chunk_of& 
   const bool in_place = what.in == MPI_IN_PLACE;
   const bool is_root = static_cast<std::size_t>(what.root) == rank_;
   const auto* in = static_cast<const std::byte*>(in_place ? what.out : what.in);
-  if (what.staged != nullptr) {
-    if (what.kind == op_kind::all_reduce || is_root) what.staged->lay(offset, {to, bytes});
+  if (what.scattered != nullptr) {
+    if (what.kind == op_kind::all_reduce || is_root) what.scattered->lay(offset, {to, bytes});
     return;
   }
   switch (what.kind) {
@@ -225,8 +225,8 @@ COHORT_INLINE void sequence::copy_out(pending_call& call, const chunk_of& one,
   const auto root = static_cast<std::size_t>(what.root);
   auto* const out = static_cast<std::byte*>(what.out);
   const auto put = [&](std::size_t at, const std::byte* from, std::size_t length) {
-    if (what.staged != nullptr) {
-      what.staged->take(at, {from, length});
+    if (what.scattered != nullptr) {
+      what.scattered->take(at, {from, length});
     } else {
       copy_bytes(out + at, from, length);
     }
@@ -237,11 +237,11 @@ COHORT_INLINE void sequence::copy_out(pending_call& call, const chunk_of& one,
       if (what.kind == op_kind::reduce && rank_ != root) break;
       if (!one.shared) {
         gather_sources(number, 0);
-        if (what.staged == nullptr) {
+        if (what.scattered == nullptr) {
           run(call, out + offset, one.count);
         } else {  // not in the buffer: others still read it
           run(call, result_.data(), one.count);
-          what.staged->take(offset, {result_.data(), bytes});
+          what.scattered->take(offset, {result_.data(), bytes});
         }
         break;
       }

@@ -23,7 +23,7 @@
 
 namespace cohort::comm {
 
-class transfer;
+class round_trip;
 
 /// Where another source's lock is held in the same lap.
 struct no_lock {
@@ -32,33 +32,34 @@ struct no_lock {
 };
 
 /// The source of an engine for operations that wait for their carrier. One per context that has had
-/// such an operation, found with `asio::use_service<transfer_source>(io)`.
+/// such an operation, found with `asio::use_service<round_trip_source>(io)`.
 ///
 /// *Threads*: the list is guarded by the source of MPI, which is looked at in the same lap and
 /// before, so that an operation is posted inside the look that finds its data.
-class transfer_source final : public progress::dear_source<no_lock>,
-                              public asio::execution_context::service {
+class round_trip_source final : public progress::dear_source<no_lock>,
+                                public asio::execution_context::service {
  public:
-  using key_type = transfer_source;
+  using key_type = round_trip_source;
   static inline asio::execution_context::id id;
 
   /// For `asio::use_service`. Throws error(errc::invalid_argument) if COHORT_STALL_WARNING is no
   /// duration.
   template <std::derived_from<asio::execution_context> Context>
-  explicit transfer_source(Context& context)
+  explicit round_trip_source(Context& context)
       : dear_source(asio::use_service<request_source>(context).engine()),
         asio::execution_context::service(context),
         requests_(asio::use_service<request_source>(context)) {
     engine_.attach(*this);
   }
-  ~transfer_source() override { engine_.detach(this); }
+  ~round_trip_source() override { engine_.detach(this); }
 
   /// With the guard held. Room for one more: `add` does not throw for want of it then.
   void make_room() {
-    if (transfers_.size() == transfers_.capacity()) transfers_.reserve(2 * transfers_.size() + 1);
+    if (round_trips_.size() == round_trips_.capacity())
+      round_trips_.reserve(2 * round_trips_.size() + 1);
   }
-  void add(std::shared_ptr<transfer> one) {
-    transfers_.push_back(std::move(one));
+  void add(std::shared_ptr<round_trip> one) {
+    round_trips_.push_back(std::move(one));
     count();
     engine_.started();
   }
@@ -71,10 +72,10 @@ class transfer_source final : public progress::dear_source<no_lock>,
  private:
   inline void shutdown() override {}  // the engine ends the operations
   inline void list(progress::pending_lines& lines) override;
-  void count() noexcept { pending_.store(transfers_.size(), std::memory_order_relaxed); }
+  void count() noexcept { pending_.store(round_trips_.size(), std::memory_order_relaxed); }
 
   request_source& requests_;
-  std::vector<std::shared_ptr<transfer>> transfers_;  // in the order in which they have begun
+  std::vector<std::shared_ptr<round_trip>> round_trips_;  // in the order in which they have begun
 };
 
 /// What a staged operation waits for: its carrier, first on the way in and then on the way out.
@@ -86,11 +87,11 @@ class transfer_source final : public progress::dear_source<no_lock>,
 /// 2. `start_out`: when they are back, the operation ends.
 ///
 /// *Threads*: all but `let_go` and `give_up` with the guard of the source of MPI held.
-class transfer : public std::enable_shared_from_this<transfer> {
+class round_trip : public std::enable_shared_from_this<round_trip> {
  public:
-  transfer(poster& post, argument_check* check, std::unique_ptr<carrier> load)
+  round_trip(poster& post, argument_check* check, std::unique_ptr<carrier> load)
       : state_(post.state()),
-        source_(asio::use_service<transfer_source>(state_.engine.context())),
+        source_(asio::use_service<round_trip_source>(state_.engine.context())),
         op_(&post.operation()),
         done_(post.completion()),
         check_(check),
@@ -121,7 +122,7 @@ class transfer : public std::enable_shared_from_this<transfer> {
     given_up_ = true;
     state_.engine.started();
   }
-  /// The operation goes, without the guard. As a rule the transfer is over by then.
+  /// The operation goes, without the guard. As a rule the round trip is over by then.
   void forget() noexcept {
     if (!under_way_.load(std::memory_order_acquire)) return;
     const request_source::guard hold(state_.source);
@@ -154,7 +155,7 @@ class transfer : public std::enable_shared_from_this<transfer> {
   }
 
   communicator_state& state_;
-  transfer_source& source_;
+  round_trip_source& source_;
   request_operation* op_;  // null: it has gone
   backend_completion done_;
   argument_check* check_;  // of a collective that is not posted yet
@@ -166,7 +167,7 @@ class transfer : public std::enable_shared_from_this<transfer> {
   std::atomic<bool> given_up_{false};
 };
 
-inline void transfer::go_on() {
+inline void round_trip::go_on() {
   under_way_.store(false, std::memory_order_release);
   if (op_ == nullptr) return;
   request_operation& op = *op_;
@@ -185,7 +186,7 @@ inline void transfer::go_on() {
   if (leaves) state.source.cancel(op);
 }
 
-inline std::string transfer::line() const {
+inline std::string round_trip::line() const {
   std::string text = "an operation that has gone";
   if (op_ != nullptr) {
     text = "rank " + std::to_string(op_->rank) + ": " + op_->verb + " #" +
@@ -194,17 +195,17 @@ inline std::string transfer::line() const {
   return text + (comes_back_ ? ", going back to the device" : ", coming from the device");
 }
 
-inline std::size_t transfer_source::test(progress::ready_queue&) {
+inline std::size_t round_trip_source::test(progress::ready_queue&) {
   if (pending() == 0) return 0;
   const request_source::guard hold(requests_);
   std::size_t found = 0;
-  for (std::size_t i = 0; i < transfers_.size();) {
-    const std::shared_ptr<transfer> one = transfers_[i];
+  for (std::size_t i = 0; i < round_trips_.size();) {
+    const std::shared_ptr<round_trip> one = round_trips_[i];
     if (!one->step()) {
       ++i;
       continue;
     }
-    transfers_.erase(transfers_.begin() + static_cast<std::ptrdiff_t>(i));
+    round_trips_.erase(round_trips_.begin() + static_cast<std::ptrdiff_t>(i));
     one->go_on();  // may begin the way back of this one or of another
     ++found;
   }
@@ -214,21 +215,21 @@ inline std::size_t transfer_source::test(progress::ready_queue&) {
   return found;
 }
 
-inline void transfer_source::leave() {
+inline void round_trip_source::leave() {
   const request_source::guard hold(requests_);
-  for (const auto& one : transfers_) one->leave();
+  for (const auto& one : round_trips_) one->leave();
 }
 
-inline void transfer_source::abandon() {
+inline void round_trip_source::abandon() {
   const request_source::guard hold(requests_);
-  for (const auto& one : transfers_) one->abandon();
-  transfers_.clear();
+  for (const auto& one : round_trips_) one->abandon();
+  round_trips_.clear();
   count();
 }
 
-inline void transfer_source::list(progress::pending_lines& lines) {
+inline void round_trip_source::list(progress::pending_lines& lines) {
   const request_source::guard hold(requests_);
-  for (const auto& one : transfers_) {
+  for (const auto& one : round_trips_) {
     if (lines.names(one->age)) lines.add(one->line(), one->age);
   }
 }
