@@ -13,8 +13,9 @@
 #   <!-- snippet: continues -->      goes on where the sample before it ended
 #   <!-- snippet: skip -->           is not compiled (another library, a shell session)
 #
-# A page with the line <!-- snippets: cuda --> uses the layers device and nccl. Its samples are compiled
-# with the declarations of the test doubles (tests/support/fake_gpu), which needs no toolkit.
+# A page with the line <!-- snippets: cuda -->, and a header of the layers device and nccl, uses these
+# layers. Its samples are compiled with the declarations of the test doubles (tests/support/fake_gpu),
+# which needs no toolkit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export mpicxx=${1:-mpicxx}
@@ -24,7 +25,9 @@ mkdir -p "$scratch"
 
 # Writes PAGE.cpp, and PAGE.LINE.cpp for each program; #line makes the compiler name the page.
 extract() {
-  awk -v page="$1" -v cuda="$(grep -c '^<!-- snippets: cuda -->' "$1")" -v name="$scratch/$(tr / _ <<<"$1")" '
+  local cuda
+  cuda=$({ echo "$1"; cat "$1"; } | grep -cE '^<!-- snippets: cuda -->|^include/cohort/(device|nccl)/' || true)
+  awk -v page="$1" -v cuda="$cuda" -v name="$scratch/$(tr / _ <<<"$1")" '
   BEGIN {
     file = name ".cpp"
     print "#include <cohort/cohort.hpp>\nusing namespace std::chrono_literals;" >file

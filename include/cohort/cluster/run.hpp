@@ -2,7 +2,25 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file `cohort::cluster::run`: the whole `main` of a program that launches itself as workers.
+/// \file
+/// `cohort::cluster::run`: the whole `main` of a program that launches itself as workers.
+///
+/// \code
+/// #include <cohort/cluster.hpp>
+///
+/// #include <cstdio>
+///
+/// int square(int x) { return x * x; }  // runs in workers
+///
+/// asio::awaitable<void> manage(asio::io_context& io) {  // runs in the process that you start
+///   const auto options = cohort::cluster::launch_options{}.ranks(2);
+///   auto workers = co_await cohort::cluster::launch(io, options);
+///   std::printf("%d\n", co_await workers.call<&square>(/*rank*/ 1, 7));
+///   co_await workers.shutdown();
+/// }
+///
+/// int main(int argc, char** argv) { return cohort::cluster::run(argc, argv, manage); }
+/// \endcode
 
 #include <cohort/cluster/serve.hpp>
 #include <cohort/comm/run.hpp>
@@ -29,8 +47,6 @@ concept takes_context_and_arguments =
 template <class Main>
 concept manager_coroutine = takes_context<Main> || takes_context_and_arguments<Main>;
 
-/// `int main(int argc, char** argv) { return cohort::cluster::run(argc, argv, manage); }`
-///
 /// In a process that `launch` has started: serves, and returns 0. In any other: runs
 /// `manage(io)`, or `manage(io, argc, argv)`, without MPI, until it has ended and `io` has nothing
 /// else to do; returns its int, or 0 if it has none. A coroutine that takes a communicator in place

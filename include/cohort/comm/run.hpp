@@ -2,7 +2,22 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file `cohort::run`: the whole `main` of a program whose work is one coroutine on each rank.
+/// \file
+/// `cohort::run`: the whole `main` of a program whose work is one coroutine on each rank.
+///
+/// \code
+/// #include <cohort/cohort.hpp>
+///
+/// #include <cstdio>
+///
+/// asio::awaitable<void> add_up(cohort::communicator world) {
+///   int sum = world.rank();
+///   co_await cohort::all_reduce(world, sum, cohort::op::sum);
+///   if (world.rank() == 0) std::printf("%d\n", sum);
+/// }
+///
+/// int main(int argc, char** argv) { return cohort::run(argc, argv, add_up); }
+/// \endcode
 
 #include <cohort/comm/communicator.hpp>
 #include <cohort/core/asio.hpp>
@@ -65,8 +80,7 @@ struct main_ended {
 
 }  // namespace comm
 
-/// Runs `main(world)`, or `main(world, argc, argv)`, on every rank:
-/// `int main(int argc, char** argv) { return cohort::run(argc, argv, train); }`
+/// Runs `main(world)`, or `main(world, argc, argv)`, on every rank.
 ///
 /// Makes an environment, a context and `world`, a duplicate of `MPI_COMM_WORLD`; runs the context
 /// until the coroutine has ended and nothing else is in flight or waited for; finalizes MPI unless

@@ -2,7 +2,19 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file `cohort::coordinator`: named collectives in any order on any rank.
+/// \file
+/// `cohort::coordinator`: named collectives in any order on any rank. For programs in which it
+/// differs between ranks when a tensor is ready: training with several gradients under way, say.
+///
+/// \code
+/// cohort::coordinator coord(world);
+/// std::vector<float> w(1000, 1.0F);
+/// double loss = world.rank();
+/// auto averaged = coord.all_reduce("w", w, cohort::op::average, cohort::as_future);
+/// co_await coord.all_reduce("loss", loss, cohort::op::sum);  // others may have begun with this
+/// co_await std::move(averaged);
+/// co_await coord.shutdown();
+/// \endcode
 
 #include <cohort/coordinator/process_set.hpp>
 #include <cohort/coordinator/verbs/set_verbs.hpp>

@@ -2,7 +2,22 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file Tensors that are reduced together again and again: started without negotiation.
+/// \file
+/// Tensors that are reduced together again and again: agreed upon once, then started without
+/// negotiation.
+///
+/// \code
+/// cohort::coordinator coord(world);
+/// std::vector<float> w(1000), b(20);
+/// auto model = co_await coord.make_persistent(cohort::bundle("model").add("w", w).add("b", b),
+///                                             cohort::op::average);
+/// for (int step = 0; step < 10; ++step) {
+///   w.assign(w.size(), static_cast<float>(step));  // the gradients of this step
+///   co_await model.start();                        // in place, in the same buffers each time
+/// }
+/// co_await model.remove();
+/// co_await coord.shutdown();
+/// \endcode
 
 #include <cohort/coordinator/verbs/bundle_verbs.hpp>
 

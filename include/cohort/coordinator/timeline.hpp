@@ -2,8 +2,19 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file The timeline: what a coordinator did when, in a file that Perfetto opens; and who records
-/// it, with the times of a device.
+/// \file
+/// The timeline: what a coordinator did when, in a file that Perfetto opens; and who records it,
+/// with the times of a device. Programs start it at the coordinator:
+///
+/// \code
+/// cohort::coordinator coord(world);
+/// coord.start_timeline("trace.json");  // on rank 3 of several: trace.3.json
+/// double loss = world.rank();
+/// co_await coord.all_reduce("loss", loss, cohort::op::average);
+/// coord.step();                        // a mark between two steps of the training
+/// coord.stop_timeline();
+/// co_await coord.shutdown();
+/// \endcode
 
 #include <cohort/comm/device_backend.hpp>
 #include <cohort/core/time.hpp>

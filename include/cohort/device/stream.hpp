@@ -3,7 +3,17 @@
 #pragma once
 /// \file
 /// An ordered queue of work on a device, owned or borrowed, and a mark in it, from a pool of events
-/// without timing.
+/// without timing. Streams order work on a device without a host that waits; `device::done` is for
+/// a coroutine that does.
+///
+/// \code
+/// cohort::device::stream compute;                         // on the default device
+/// const cohort::device::stream copies(compute.device());
+/// // ... launch kernels on compute.get() ...
+/// const cohort::device::event here = compute.record();    // behind these kernels
+/// copies.wait(here);                                      // the device waits, not the host
+/// if (!here.is_ready()) co_await cohort::device::done(compute);
+/// \endcode
 
 #include <cohort/device/native.hpp>
 

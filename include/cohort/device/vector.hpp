@@ -2,7 +2,18 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// `cohort::device::vector<T>`: owned device memory whose life is ordered with a stream.
+/// `cohort::device::vector<T>`: owned device memory whose life is ordered with a stream, so that no
+/// host waits when it is taken or given back.
+///
+/// \code
+/// cohort::device::stream compute;
+/// const std::vector<float> values(1000, 1.0F);
+/// {
+///   cohort::device::vector<float> copied(values.size(), compute);
+///   co_await cohort::device::staged_copy(compute, values, copied);
+///   // ... launch kernels on compute.get() that read copied.data() ...
+/// }  // given back behind these kernels
+/// \endcode
 
 #include <cohort/device/native.hpp>
 

@@ -2,7 +2,22 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file Communicators, owned and borrowed, and groups of ranks.
+/// \file
+/// Communicators, owned and borrowed, and groups of ranks. For calls of MPI without an event loop;
+/// `cohort::communicator` is the one whose operations are awaited.
+///
+/// \code
+/// #include <cohort/mpi/comm.hpp>
+///
+/// int main(int argc, char** argv) {
+///   const cohort::environment env(argc, argv);
+///   const auto world = cohort::mpi::comm_ref::world();              // borrowed: nobody frees it
+///   const cohort::mpi::comm half = world.split(world.rank() % 2);   // owned: freed in the end
+///   const auto rest = world.group().exclude(cohort::ranks(0));
+///   const cohort::mpi::comm others = world.create(rest);            // empty on rank 0
+///   cohort::mpi::check(MPI_Barrier(half.native()), "MPI_Barrier");  // throws what MPI reports
+/// }
+/// \endcode
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/ranks.hpp>
