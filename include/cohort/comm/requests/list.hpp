@@ -3,8 +3,7 @@
 #pragma once
 
 /// \file An operation that MPI works on, and the one place that asks MPI whether its requests are
-/// complete: one `MPI_Testsome` over all of them. This room has what MPI works on: the body of a
-/// verb with its handler enters, a completed operation leaves for its engine.
+/// complete: one `MPI_Testsome` over all of them. For the room `requests` see `source.hpp`.
 
 #include <cohort/core/config.hpp>
 #include <cohort/core/error.hpp>

@@ -5,6 +5,9 @@
 /// \file
 /// The source of an engine that polls MPI; and how ranks are rung that do not look: their
 /// addresses, and a page of flags that the ranks of a node share.
+///
+/// Into the room `requests` come operations, each with what MPI has been given for it, and rings
+/// for other ranks. Operations leave it complete, for the engine, which calls their handlers.
 
 #include <cohort/comm/requests/list.hpp>
 #include <cohort/core/asio.hpp>

@@ -34,7 +34,7 @@ class basic_data_plane {
                               std::size_t bytes) noexcept = 0;
     /// Something of an operation could not be posted here, and MPI still works on other parts. The
     /// tasks are not complete: `data_failed` follows, or the operation is given up.
-    virtual void data_broke(execution& what, std::error_code why) noexcept = 0;
+    virtual void data_failing(execution& what, std::error_code why) noexcept = 0;
     /// An operation has failed here, and MPI has nothing of it; its tasks are not complete.
     virtual void data_failed(execution& what, std::error_code why) noexcept = 0;
 
@@ -110,9 +110,9 @@ class basic_data_plane {
           queue_.posted_last(next.here->set, started.slot);
         }
       } catch (const std::system_error& problem) {
-        next.broke(problem.code());
+        next.fail(problem.code());
       } catch (...) {
-        next.broke(std::make_error_code(std::errc::not_enough_memory));
+        next.fail(std::make_error_code(std::errc::not_enough_memory));
       }
       settle(next);
     }
@@ -133,7 +133,7 @@ class basic_data_plane {
     for (const auto& one : all_) {
       if (!one->started_ || one->failed_) continue;
       if (!one->packs_.all_posted() || (one->exchanges() && !one->sizes_.exchanged)) {
-        one->broke(why);
+        one->fail(why);
       }
     }
   }
@@ -232,11 +232,11 @@ class basic_data_plane {
   friend whole_calls<Any>;
   friend sized_calls<Any>;
   friend device_calls<Any>;
-  /// Ends what has no lane any more, or tells at once that it has broken, though MPI still has
+  /// Ends what has no lane any more. What has failed is told of at once, though MPI still has
   /// parts.
   void settle(execution& what) noexcept {
     if (what.lanes_ != 0) {
-      if (what.failed_) owner_.data_broke(what, what.failed_);
+      if (what.failed_) owner_.data_failing(what, what.failed_);
       return;
     }
     --under_way_;

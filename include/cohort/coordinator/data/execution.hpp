@@ -224,12 +224,12 @@ class basic_execution {
       const auto take = [this](mpi::comm made) { *tasks.front()->made = made.release(); };
       if (whole_.creation && whole_.creation->goes_on(take)) return true;
       whole_.creation.reset();
-      if (on.failed()) broke(on.error());
+      if (on.failed()) fail(on.error());
       if (!failed_ && goes_on(on)) return true;
     } catch (const std::system_error& problem) {
-      broke(problem.code());
+      fail(problem.code());
     } catch (...) {
-      broke(std::make_error_code(std::errc::not_enough_memory));
+      fail(std::make_error_code(std::errc::not_enough_memory));
     }
     const bool more = comm::request_source::pending(on);
     if (!more) {
@@ -266,7 +266,7 @@ class basic_execution {
     plane_.run();
     return true;
   }
-  void broke(std::error_code why) noexcept {
+  void fail(std::error_code why) noexcept {
     if (!failed_) failed_ = why;
     packs_.post_no_more();
   }

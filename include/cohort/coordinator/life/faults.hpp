@@ -18,10 +18,13 @@
 
 namespace cohort::coordination {
 
-/// A data operation that fails on one rank ends the negotiation on all: each closes, starts nothing
-/// more and gives up what may never end. A rank that can agree on nothing any more has *broken
-/// down*, and says so to its neighbours. Nothing that enters here leaves again: there is no way
-/// back.
+/// There are two kinds of fault, and no way back from either.
+///
+/// A data operation *fails* on some rank: that ends the negotiation on all. Each rank closes, which
+/// means that it starts nothing more, and gives up what may never end.
+///
+/// A rank *breaks down*: it can agree on nothing any more, because a message cannot be sent or is
+/// none of the protocol, say. It tells its neighbours.
 template <class Any>
 class fault_handling {
  public:
@@ -38,9 +41,9 @@ class fault_handling {
   [[nodiscard]] bool of_all() const noexcept { return stage_ >= stage::of_all; }
   [[nodiscard]] bool settled() const noexcept { return stage_ == stage::settled; }
 
-  std::optional<protocol::verdict> first;
-  std::exception_ptr broken;    ///< why nothing can be negotiated here any more
-  std::exception_ptr to_break;  ///< the same, but the device may have a better reason
+  std::optional<protocol::verdict> first;  ///< of the first failure that is known here
+  std::exception_ptr broken;               ///< why this rank has broken down
+  std::exception_ptr to_break;  ///< why it will, unless the device that is being opened says why
   int lost = -1;                ///< the rank that has broken down first, as far as is known
 
   /// The log has closed by a fault.
@@ -114,9 +117,9 @@ class fault_handling {
       break_down(std::current_exception());
     }
   }
-  /// Something of it could not be posted, and MPI has other parts; or it has nothing.
-  // The others must not wait for what MPI still has here, for that may need a part of theirs.
-  void broke(execution& what, std::error_code why) noexcept {
+  /// A data operation has failed here; MPI may still work on parts of it. The other ranks hear of
+  /// it now, not when these parts end, for a part may end only when the others have posted theirs.
+  void failing(execution& what, std::error_code why) noexcept {
     if (any() || broken) return;
     const std::string_view verb = what.is_join ? "join" : what.tasks.front()->verb();
     const std::string cause =
@@ -136,10 +139,11 @@ class fault_handling {
     close();
     log_.touch();
   }
+  /// The same where MPI has no part of it any more: its tasks end, too.
   void failed(execution& what, std::error_code why) noexcept {
-    broke(what, why);
+    failing(what, why);
     end(what, false);
-    if (broken) log_.touch();  // which may have waited for this alone
+    if (broken) log_.touch();  // leaving may have waited for this operation alone
   }
   /// What a task ends with after a fault, or after this rank has broken down.
   [[nodiscard]] std::exception_ptr error_for(const task& one) const {

@@ -226,8 +226,8 @@ class log_performer final : private data_plane::client {
                     std::size_t bytes) noexcept override {
     (what.tasks.front()->view->counted.*by).add(bytes);
   }
-  void data_broke(execution& what, std::error_code why) noexcept override {
-    log_.faults.broke(what, why);
+  void data_failing(execution& what, std::error_code why) noexcept override {
+    log_.faults.failing(what, why);
   }
   void data_failed(execution& what, std::error_code why) noexcept override {
     log_.faults.failed(what, why);

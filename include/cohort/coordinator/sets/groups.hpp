@@ -67,8 +67,8 @@ class persistent_state final : public group_state,
                     std::size_t bytes) noexcept override {
     log_.performer.client().data_started(what, by, bytes);
   }
-  void data_broke(execution& what, std::error_code why) noexcept override {
-    log_.faults.broke(what, why);
+  void data_failing(execution& what, std::error_code why) noexcept override {
+    log_.faults.failing(what, why);
   }
   void data_failed(execution& what, std::error_code why) noexcept override {
     log_.faults.failed(what, why);

@@ -2,7 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file What a rank does itself: submissions, withdrawals, joining and leaving.
+/// \file
+/// What a rank does itself: submissions, withdrawals, joining and leaving.
+///
+/// Into the room `node` come calls of the own rank, and messages of its neighbours that have been
+/// read. Records for the neighbours leave it, and actions: what the own rank is to do.
 
 #include <cohort/protocol/node.hpp>
 
