@@ -40,7 +40,8 @@ class creation_turn {
   std::size_t entered_ = 0;
 };
 
-/// What one member of a creation does until it may call MPI.
+/// What one member of a creation does until it may call MPI. Why this is no look task is told in
+/// docs/design/layers.md, "Operations of several stages".
 ///
 /// 1. Word that a member has entered goes up a tree. When all have entered, nobody waits for the
 ///    program of another rank any more, only for its engine; no process has been held up so far.

@@ -156,6 +156,7 @@ class staged_body {
   }
 
  private:
+  // Why this is no look task is told in docs/design/layers.md, "Operations of several stages".
   enum class phase : std::uint8_t { fresh, fetching, posted, storing };
   /// An operation is moved before it begins, and when it ends: then its round trip must not go on.
   struct round_trip_handle {
