@@ -29,6 +29,10 @@ struct channel_options {
   std::size_t fragment = 16384;
   /// Longest message that is taken, in bytes.
   std::size_t longest = std::numeric_limits<std::size_t>::max();
+  /// Of all its messages, where others use the communicator with other tags.
+  int tag = 0;
+  /// It pauses after each message, and leaves to MPI what comes then, until it is resumed.
+  bool one_by_one = false;
 };
 
 /// How much has gone over a channel. A message of MPI is one fragment.
@@ -39,7 +43,7 @@ struct channel_statistics {
 };
 
 /// Carries messages of any length to other ranks, in order for each pair of ranks, over one
-/// communicator that nothing else uses.
+/// communicator on which nothing else uses its tag.
 ///
 /// Its receives keep neither `io.run()` nor laps alive: with nothing else pending the engine sleeps
 /// and the sender's doorbell wakes it. One message at a time is under way to a rank, so its owner
@@ -147,7 +151,6 @@ class channel final : private look_hook {
     std::uint64_t messages = 0;  // of MPI, to it
     bool sending = false;
   };
-  static constexpr int tag = 0;
 
   static std::size_t index(int rank) noexcept { return static_cast<std::size_t>(rank); }
   [[nodiscard]] peer& at(int rank);
@@ -243,6 +246,8 @@ class mailbox final : public std::enable_shared_from_this<mailbox>, private chan
   }
   /// See channel::send_at_once.
   COHORT_INLINE void send_at_once(int to, unsigned kind, std::span<const std::byte> message);
+  /// With `one_by_one`: the next message may come.
+  COHORT_INLINE void resume();
   /// Ends the receives. After the end of the context MPI has given them back already, or keeps
   /// them.
   COHORT_INLINE void close();

@@ -136,7 +136,7 @@ COHORT_INLINE int channel::post_receive(control_operation& op) {
   op.waits = false;
   MPI_Request request = MPI_REQUEST_NULL;
   const int rc = mpi::post::irecv(op.held.data(), static_cast<MPI_Count>(op.held.size()), MPI_BYTE,
-                                  op.peer, tag, over_->data.native(), &request);
+                                  op.peer, options_.tag, over_->data.native(), &request);
   if (rc == MPI_SUCCESS) over_->source.add(request, op);
   return rc;
 }
@@ -154,6 +154,7 @@ COHORT_INLINE bool channel::received(control_operation& op) {
     if (come.refused != nullptr) {
       client_.malformed(from, come.refused);
     } else if (come.whole) {
+      if (options_.one_by_one) paused_ = true;
       client_.received(from, come.kind, come.bytes);
     }
   } catch (const std::bad_alloc&) {
@@ -248,7 +249,7 @@ COHORT_INLINE int channel::post_fragment(int to, std::span<const std::byte> frag
   peer& one = at(to);
   over_->engine.attend_sent();
   const int rc = mpi::post::isend(fragment.data(), static_cast<MPI_Count>(fragment.size()),
-                                  MPI_BYTE, to, tag, over_->data.native(), &request);
+                                  MPI_BYTE, to, options_.tag, over_->data.native(), &request);
   if (rc != MPI_SUCCESS) return rc;
   ++one.messages;
   ++statistics_.messages_sent;
