@@ -4,12 +4,12 @@
 #include "competitors.hpp"
 #include "cpu_time.hpp"
 
-#include <cohort/comm/control.hpp>
+#include <cohort/comm/channel.hpp>
 #include <cohort/p2p/recv.hpp>
 #include <cohort/progress/context.hpp>
 
-#include <array>
 #include <cstring>
+#include <memory>
 
 namespace with_cohort {
 namespace {
@@ -37,39 +37,45 @@ asio::awaitable<void> receive(cohort::communicator world, schedule plan,
   }
 }
 
+std::shared_ptr<cohort::comm::mailbox> mailbox_on(const cohort::communicator& world) {
+  return std::make_shared<cohort::comm::mailbox>(world, cohort::comm::channel_options{.tag = 1});
+}
+
 asio::awaitable<void> send(cohort::communicator world, schedule plan) {
+  const auto messages = mailbox_on(world);
+  messages->open({});
   asio::steady_timer timer(world.get_executor());
   for (int i = 0; i < plan.messages; ++i) {
     timer.expires_after(plan.quiet + std::chrono::microseconds(370) * i);
     co_await timer.async_wait(asio::use_awaitable);
     const double sent = now();
     const auto bytes = std::as_bytes(std::span(&sent, 1));
-    co_await cohort::comm::control_send(world, bytes, 0, 0, asio::use_awaitable);
+    messages->send_at_once(0, 0, bytes);
   }
+  messages->close();
 }
 
-/// Posts the next control receive when one has completed.
-struct control_receiver {
-  cohort::communicator world;
-  asio::steady_timer alive;  // control receives do not keep the loop alive
-  int left;
-  std::vector<double> wake_ups;
-  std::array<std::byte, sizeof(double)> message;
-
-  void post() {
-    const auto received = [this](std::error_code error, const cohort::status&) {
-      if (error) throw std::system_error(error);
-      double sent = 0;
-      std::memcpy(&sent, message.data(), sizeof sent);
-      wake_ups.push_back(now() - sent);
-      if (--left == 0) {
-        alive.cancel();
-      } else {
-        post();
-      }
-    };
-    cohort::comm::control_recv(world, std::span(message), 1, 0, received);
+/// Keeps the loop alive until so many have come, for a mailbox does not.
+class control_receiver final : public cohort::comm::mailbox::owner {
+ public:
+  control_receiver(asio::io_context& io, int messages) : alive_(io), left_(messages) {
+    alive_.expires_after(std::chrono::hours(1));
+    alive_.async_wait([](std::error_code) {});
   }
+  std::vector<double> wake_ups;
+
+ private:
+  void received(int, unsigned, std::span<const std::byte> message) override {
+    double sent = 0;
+    std::memcpy(&sent, message.data(), sizeof sent);
+    wake_ups.push_back(now() - sent);
+    if (--left_ == 0) alive_.cancel();
+  }
+  void sent(int, std::error_code) override {}
+  void failed(int, std::error_code error) override { throw std::system_error(error); }
+
+  asio::steady_timer alive_;
+  int left_;
 };
 
 }  // namespace
@@ -91,12 +97,12 @@ wait_report wait_for_messages(const cohort::communicator& world, asio::io_contex
 
 wait_report wait_for_control(const cohort::communicator& world, asio::io_context& io,
                              schedule plan) {
-  control_receiver receiver{world, asio::steady_timer(io), plan.messages, {}, {}};
-  receiver.alive.expires_after(std::chrono::hours(1));
-  receiver.alive.async_wait([](std::error_code) {});
-  receiver.post();
+  const auto receiver = std::make_shared<control_receiver>(io, plan.messages);
+  const auto messages = mailbox_on(world);
+  messages->open(receiver);
   auto report = run(io);
-  report.wake_ups = std::move(receiver.wake_ups);
+  report.wake_ups = std::move(receiver->wake_ups);
+  messages->close();
   return report;
 }
 

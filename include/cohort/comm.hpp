@@ -18,7 +18,6 @@
 
 #include <cohort/comm/backend.hpp>
 #include <cohort/comm/communicator.hpp>
-#include <cohort/comm/control.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/comm/requests/source.hpp>
 #include <cohort/comm/run.hpp>

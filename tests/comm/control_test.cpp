@@ -1,7 +1,7 @@
 // Copyright (c) 2026 The cohort authors
 // SPDX-License-Identifier: BSL-1.0
 
-#include <cohort/comm/control.hpp>
+#include <cohort/comm/channel.hpp>
 #include <cohort/comm/creation.hpp>
 #include <cohort/p2p/recv.hpp>
 #include <cohort/progress/doorbell.hpp>
@@ -10,9 +10,9 @@
 #include "support/catch.hpp"
 #include "support/world.hpp"
 
-#include <array>
 #include <chrono>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <system_error>
 
@@ -21,74 +21,41 @@ using namespace cohort_test;
 
 namespace {
 
-/// Keeps one control receive posted, and counts what came.
-struct listener {
-  cohort::communicator world;
-  std::span<std::byte> buffer;
+class listener final : public cohort::comm::mailbox::owner {
+ public:
   int messages = 0;
 
-  void listen() {
-    cohort::comm::control_recv(world, buffer, cohort::any_source, 1,
-                               [this](std::error_code error, cohort::status) {
-                                 if (error) return;
-                                 ++messages;
-                                 listen();
-                               });
-  }
+ private:
+  void received(int, unsigned, std::span<const std::byte>) override { ++messages; }
+  void sent(int, std::error_code) override {}
+  void failed(int, std::error_code) override {}
 };
 
 }  // namespace
 
-TEST_CASE("an engine that only has control receives makes no lap until its doorbell rings") {
-  std::array<std::byte, 8> buffer{};  // the receive is posted until the context goes
-  asio::io_context io;
-  cohort::communicator world(io);
-  listener mine{world, buffer};
-  mine.listen();
-  run(io, [](listener& here, asio::io_context& loop) -> asio::awaitable<void> {
-    cohort::communicator everybody = here.world;
-    const std::array<std::byte, 8> message{};
-    for (int expected = 1; expected <= 3; ++expected) {
-      co_await meet(everybody);
-      co_await cohort::comm::control_send(everybody, message, right_of(everybody), 1,
-                                          asio::use_awaitable);
-      for (int waited = 0; waited < 10'000 && here.messages < expected; ++waited) {
-        co_await pause(1ms);
-      }
-      CHECK(here.messages == expected);
-      co_await meet(everybody);
-      co_await until_it_sleeps(loop);
-    }
-  }(mine, io));
-  // That run() has returned shows the rest: a posted control receive keeps nothing alive.
-}
-
 TEST_CASE("a rank that is awake is not rung, for its flag is seen") {
-  std::array<std::byte, 8> buffer{};
   asio::io_context io;
-  cohort::communicator world(io);
-  listener mine{world, buffer};
-  mine.listen();
-  run(io, [](listener& here, asio::io_context& loop) -> asio::awaitable<void> {
-    const cohort::communicator everybody = here.world;
+  const cohort::communicator world(io);
+  const auto mine = std::make_shared<listener>();
+  const auto box =
+      std::make_shared<cohort::comm::mailbox>(world, cohort::comm::channel_options{.tag = 1});
+  run(io, [&]() -> asio::awaitable<void> {
+    box->open(mine);
     int never = 0;
-    auto awake = cohort::recv(everybody, never, cohort::any_source, 2, cohort::as_future);
+    auto awake = cohort::recv(world, never, cohort::any_source, 2, cohort::as_future);
     // When they meet again, each has looked since it had slept.
-    for (int i = 0; i < 2; ++i) co_await meet(everybody);
-    const auto before = cohort::engine_stats(loop).rings;
+    for (int i = 0; i < 2; ++i) co_await meet(world);
+    const auto before = cohort::engine_stats(io).rings;
     constexpr int count = 20;
-    const std::array<std::byte, 8> message{};
-    for (int i = 0; i < count; ++i) {
-      co_await cohort::comm::control_send(everybody, message, right_of(everybody), 1,
-                                          asio::use_awaitable);
-    }
-    while (here.messages < count) co_await pause(1ms);
-    CHECK(cohort::engine_stats(loop).rings == before);
-    co_await meet(everybody);
+    for (int i = 0; i < count; ++i) box->send_at_once(right_of(world), 0, {});
+    while (mine->messages < count) co_await pause(1ms);
+    CHECK(cohort::engine_stats(io).rings == before);
+    co_await meet(world);
+    box->close();
     awake.cancel();
     const auto code = co_await code_of(std::move(awake));
     CHECK(code == asio::error::operation_aborted);
-  }(mine, io));
+  }());
 }
 
 TEST_CASE("a creation goes on while only another context of its thread is run") {

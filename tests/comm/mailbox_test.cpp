@@ -102,3 +102,39 @@ TEST_CASE("what an owner throws leaves the loop, and the rest is handed on after
   io.run();
   CHECK(!box->receives());
 }
+
+TEST_CASE("a mailbox that takes one at a time leaves what comes then to the one that follows it") {
+  on_world([](cohort::communicator world) -> asio::awaitable<void> {
+    constexpr cohort::comm::channel_options one_by_one{.tag = 3, .one_by_one = true};
+    const auto mine = std::make_shared<reader>();
+    const auto beside = std::make_shared<reader>();
+    const auto until_received = [&](std::size_t letters) -> asio::awaitable<void> {
+      while (mine->received_.size() < letters) co_await asio::post(asio::use_awaitable);
+    };
+    const auto first = std::make_shared<cohort::comm::mailbox>(world, one_by_one);
+    const auto other = std::make_shared<cohort::comm::mailbox>(world, small);
+    first->open(mine);
+    other->open(beside);
+    for (unsigned number = 0; number < 3; ++number) {
+      first->send_at_once(right_of(world), number, {});
+    }
+    co_await until_received(1);
+    for (int i = 0; i < 2; ++i) co_await meet(world);  // the others have come
+    CHECK(mine->received_.size() == 1);
+    first->resume();
+    co_await until_received(2);
+    for (int i = 0; i < 2; ++i) co_await meet(world);
+    first->close();
+    CHECK(!first->receives());
+    const auto second = std::make_shared<cohort::comm::mailbox>(world, one_by_one);
+    second->open(mine);
+    co_await until_received(3);
+    for (unsigned number = 0; number < 3; ++number) CHECK(mine->received_[number].kind == number);
+    co_await meet(world);
+    second->close();
+    other->close();
+    while (other->receives()) co_await asio::post(asio::use_awaitable);
+    CHECK(beside->received_.empty());
+    CHECK(mine->failed_.empty());
+  });
+}

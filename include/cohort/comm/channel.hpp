@@ -6,6 +6,7 @@
 /// is called inside of looks, and `mailbox`, whose owner is called outside of them.
 
 #include <cohort/comm/communicator.hpp>
+#include <cohort/comm/fragments.hpp>
 #include <cohort/progress/engine.hpp>
 
 #include <cstddef>
@@ -28,6 +29,10 @@ struct channel_options {
   std::size_t fragment = 16384;
   /// Longest message that is taken, in bytes.
   std::size_t longest = std::numeric_limits<std::size_t>::max();
+  /// Of all its messages, where others use the communicator with other tags.
+  int tag = 0;
+  /// It pauses after each message, and leaves to MPI what comes then, until it is resumed.
+  bool one_by_one = false;
 };
 
 /// How much has gone over a channel. A message of MPI is one fragment.
@@ -38,7 +43,7 @@ struct channel_statistics {
 };
 
 /// Carries messages of any length to other ranks, in order for each pair of ranks, over one
-/// communicator that nothing else uses.
+/// communicator on which nothing else uses its tag.
 ///
 /// Its receives keep neither `io.run()` nor laps alive: with nothing else pending the engine sleeps
 /// and the sender's doorbell wakes it. One message at a time is under way to a rank, so its owner
@@ -100,7 +105,7 @@ class channel final : private look_hook {
   /// Whether MPI has the whole of it by now.
   [[nodiscard]] bool all_posted(int to) const noexcept {
     const peer* const one = peers_[index(to)].get();
-    return one == nullptr || one->posted == one->out.size();
+    return one == nullptr || one->out.all_taken();
   }
   /// The next message to that rank, for its bytes to be appended.
   /// *Requires* `open` before, as all that names a rank does, and `!sending(to)`.
@@ -140,30 +145,19 @@ class channel final : private look_hook {
  private:
   class control_operation;
   struct peer {
-    std::vector<std::byte> out;       // the message that is under way, after its first byte
-    std::size_t posted = 0;           // bytes of it that MPI has
-    std::uint64_t messages = 0;       // to it
-    std::vector<std::byte> assembly;  // of fragments that came
-    bool assembling = false;          // another fragment is to come
+    explicit peer(std::size_t longest) noexcept : in(longest) {}
+    outgoing_message out;
+    message_assembly in;
+    std::uint64_t messages = 0;  // of MPI, to it
     bool sending = false;
-    bool refused = false;  // nothing of it is taken any more
   };
-  struct whole {  // a message that has come
-    unsigned kind = 0;
-    std::span<const std::byte> bytes;
-  };
-  static constexpr std::byte goes_on{1};
-  static constexpr std::byte in_between{2};
-  static constexpr int tag = 0;
 
   static std::size_t index(int rank) noexcept { return static_cast<std::size_t>(rank); }
   [[nodiscard]] peer& at(int rank);
   std::size_t at_look() override;
   int post_receive(control_operation& op);
   bool received(control_operation& op);
-  bool take_in(int from, std::span<const std::byte> fragment, whole& message);
-  void refuse(int from, const char* what);
-  int post_fragment(int to, MPI_Request& request);
+  int post_fragment(int to, std::span<const std::byte> fragment, MPI_Request& request);
   void has_left(int to) noexcept;
   bool sent(control_operation& op);
   bool fail(control_operation& op, int code);
@@ -252,6 +246,8 @@ class mailbox final : public std::enable_shared_from_this<mailbox>, private chan
   }
   /// See channel::send_at_once.
   COHORT_INLINE void send_at_once(int to, unsigned kind, std::span<const std::byte> message);
+  /// With `one_by_one`: the next message may come.
+  COHORT_INLINE void resume();
   /// Ends the receives. After the end of the context MPI has given them back already, or keeps
   /// them.
   COHORT_INLINE void close();

@@ -8,14 +8,9 @@
 #include <cohort/comm/requests/source.hpp>
 #include <cohort/mpi/post.hpp>
 
-#include <algorithm>
 #include <utility>
 
 namespace cohort::comm {
-
-// A fragment is one byte, and bytes of the message. The byte is the message's kind times four, with
-// 1 added if it goes on in the next fragment, 2 if it is a message of its own in between.
-// [protocol T1]
 
 /// A message on its way, or a receive. It frees itself when the engine delivers it.
 class channel::control_operation final : public request_operation {
@@ -87,7 +82,7 @@ COHORT_INLINE channel::~channel() {
 
 COHORT_INLINE channel::peer& channel::at(int rank) {
   std::unique_ptr<peer>& one = peers_[index(rank)];
-  if (!one) one = std::make_unique<peer>();
+  if (!one) one = std::make_unique<peer>(options_.longest);
   return *one;
 }
 
@@ -141,7 +136,7 @@ COHORT_INLINE int channel::post_receive(control_operation& op) {
   op.waits = false;
   MPI_Request request = MPI_REQUEST_NULL;
   const int rc = mpi::post::irecv(op.held.data(), static_cast<MPI_Count>(op.held.size()), MPI_BYTE,
-                                  op.peer, tag, over_->data.native(), &request);
+                                  op.peer, options_.tag, over_->data.native(), &request);
   if (rc == MPI_SUCCESS) over_->source.add(request, op);
   return rc;
 }
@@ -155,50 +150,22 @@ COHORT_INLINE bool channel::received(control_operation& op) {
   const int from = op.status.MPI_SOURCE;
   const auto fragment = std::span<const std::byte>(op.held).first(static_cast<std::size_t>(count));
   try {
-    whole message;
-    if (take_in(from, fragment, message)) client_.received(from, message.kind, message.bytes);
+    const auto come = at(from).in.take(fragment);
+    if (come.refused != nullptr) {
+      client_.malformed(from, come.refused);
+    } else if (come.whole) {
+      if (options_.one_by_one) paused_ = true;
+      client_.received(from, come.kind, come.bytes);
+    }
   } catch (const std::bad_alloc&) {
-    refuse(from, "a message for which there is no memory");
+    at(from).in.refuse();
+    client_.malformed(from, "a message for which there is no memory");
   }
   if (closing_) return false;
   op.waits = paused_;
   if (paused_) return true;
   const int rc = post_receive(op);
   return rc == MPI_SUCCESS || fail(op, rc);
-}
-
-/// Whether this fragment completes a message, whose bytes then stay as they are until the next
-/// fragment comes.
-COHORT_INLINE bool channel::take_in(int from, std::span<const std::byte> fragment, whole& message) {
-  const auto refused = [&](const char* what) {
-    refuse(from, what);
-    return false;
-  };
-  peer& one = at(from);
-  if (one.refused) return refused("a message after one that is none");
-  if (fragment.empty()) return refused("a message without a byte");
-  const std::byte head = fragment[0];
-  const auto part = fragment.subspan(1);
-  const bool alone = (head & in_between) != std::byte{0};
-  const bool more = !alone && (head & goes_on) != std::byte{0};
-  const bool first = alone || !one.assembling;
-  const std::size_t before = first ? 0 : one.assembly.size();
-  if (part.size() > options_.longest - before) return refused("a message that is too long");
-  message.kind = std::to_integer<unsigned>(head >> 2);
-  message.bytes = part;
-  if (!alone) one.assembling = more;
-  if (first && !more) return true;
-  if (first) one.assembly.clear();
-  one.assembly.insert(one.assembly.end(), part.begin(), part.end());
-  message.bytes = one.assembly;
-  return !more;
-}
-
-COHORT_INLINE void channel::refuse(int from, const char* what) {
-  peer& one = at(from);
-  one.refused = true;
-  one.assembly = {};
-  client_.malformed(from, what);
 }
 
 COHORT_INLINE void channel::resume() {
@@ -241,28 +208,23 @@ COHORT_INLINE void channel::close() {
 
 // ---- sends --------------------------------------------------------------------------------------
 
-COHORT_INLINE std::vector<std::byte>& channel::message(int to) {
-  peer& one = at(to);
-  one.out.assign(1, std::byte{0});
-  one.posted = one.out.size();  // there is nothing to send yet
-  return one.out;
-}
+COHORT_INLINE std::vector<std::byte>& channel::message(int to) { return at(to).out.begin(); }
 
 COHORT_INLINE std::error_code channel::send(int to, unsigned kind) {
   if (over_ == nullptr) return errc::closed;
   peer& one = at(to);
   // Made before MPI has the message: it is needed if the message does not leave at once.
   if (!spare_) spare_ = std::make_unique<control_operation>(*this, -1, true);
-  one.out[0] = static_cast<std::byte>(kind << 2U);
-  one.posted = 0;
+  one.out.finish(kind);
   one.sending = true;
   ++under_way_;
   MPI_Request request = MPI_REQUEST_NULL;
   do {
-    if (const int rc = post_fragment(to, request); rc != MPI_SUCCESS) {
+    const auto fragment = one.out.next(options_.fragment);
+    if (const int rc = post_fragment(to, fragment, request); rc != MPI_SUCCESS) {
       one.sending = false;
       --under_way_;
-      one.posted = 0;  // it has not arrived
+      one.out.lose();
       return mpi::make_error(rc);
     }
     // Short messages have left when MPI returns: they need not wait for a look.
@@ -282,21 +244,16 @@ COHORT_INLINE std::error_code channel::send(int to, unsigned kind) {
   return {};
 }
 
-// The byte before a fragment is overwritten; it has been sent with the fragment before.
-COHORT_INLINE int channel::post_fragment(int to, MPI_Request& request) {
+COHORT_INLINE int channel::post_fragment(int to, std::span<const std::byte> fragment,
+                                         MPI_Request& request) {
   peer& one = at(to);
-  const std::size_t left = one.out.size() - one.posted;
-  const std::size_t bytes = std::min(left, options_.fragment);
   over_->engine.attend_sent();
-  const std::byte kind = one.out[0] & ~goes_on;
-  one.out[one.posted] = bytes < left ? kind | goes_on : kind;
-  const int rc = mpi::post::isend(one.out.data() + one.posted, static_cast<MPI_Count>(bytes),
-                                  MPI_BYTE, to, tag, over_->data.native(), &request);
+  const int rc = mpi::post::isend(fragment.data(), static_cast<MPI_Count>(fragment.size()),
+                                  MPI_BYTE, to, options_.tag, over_->data.native(), &request);
   if (rc != MPI_SUCCESS) return rc;
-  one.posted += bytes < left ? bytes - 1 : bytes;
   ++one.messages;
   ++statistics_.messages_sent;
-  statistics_.bytes_sent += bytes;
+  statistics_.bytes_sent += fragment.size();
   return rc;
 }
 
@@ -304,7 +261,7 @@ COHORT_INLINE int channel::post_fragment(int to, MPI_Request& request) {
 COHORT_INLINE void channel::has_left(int to) noexcept {
   wake_receiver(to);
   peer& one = at(to);
-  one.sending = one.posted < one.out.size() && !gives_up_;
+  one.sending = !one.out.all_taken() && !gives_up_;
   if (!one.sending) --under_way_;
 }
 
@@ -314,12 +271,13 @@ COHORT_INLINE bool channel::sent(control_operation& op) {
     return false;
   }
   has_left(op.peer);
-  if (!at(op.peer).sending) {
+  peer& one = at(op.peer);
+  if (!one.sending) {
     client_.sent(op.peer);
     return false;
   }
   MPI_Request request = MPI_REQUEST_NULL;
-  const int rc = post_fragment(op.peer, request);
+  const int rc = post_fragment(op.peer, one.out.next(options_.fragment), request);
   if (rc != MPI_SUCCESS) return fail(op, rc);
   over_->source.add(request, op);
   return true;
@@ -328,21 +286,13 @@ COHORT_INLINE bool channel::sent(control_operation& op) {
 COHORT_INLINE std::error_code channel::send_at_once(int to, unsigned kind,
                                                     std::span<const std::byte> message) {
   if (over_ == nullptr) return errc::closed;
-  peer& one = at(to);
   auto op = std::make_unique<control_operation>(*this, to, true);
   op->alone = true;
-  op->held.resize(message.size() + 1);
-  op->held[0] = static_cast<std::byte>(kind << 2U) | in_between;
-  std::copy(message.begin(), message.end(), op->held.data() + 1);
+  outgoing_message::in_between(op->held, kind, message);
   op->bytes = op->held.size();
-  over_->engine.attend_sent();
   MPI_Request request = MPI_REQUEST_NULL;
-  const int rc = mpi::post::isend(op->held.data(), static_cast<MPI_Count>(op->held.size()),
-                                  MPI_BYTE, to, tag, over_->data.native(), &request);
+  const int rc = post_fragment(to, op->held, request);
   if (rc != MPI_SUCCESS) return mpi::make_error(rc);
-  ++one.messages;
-  ++statistics_.messages_sent;
-  statistics_.bytes_sent += op->held.size();
   if (!request_source::complete_already(request)) {
     ++operations_;
     over_->source.add(request, *op.release());
@@ -364,7 +314,7 @@ COHORT_INLINE void channel::failed(control_operation& op) {
   if (op.sends && !op.alone) {
     peer& one = at(op.peer);
     if (std::exchange(one.sending, false)) --under_way_;
-    one.posted = 0;  // it has not arrived
+    one.out.lose();
   }
   if (!closing_) client_.failed(op.peer < 0 ? -1 : op.peer, op.sends, op.error());
 }

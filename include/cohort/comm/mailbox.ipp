@@ -52,6 +52,14 @@ COHORT_INLINE void mailbox::send_at_once(int to, unsigned kind,
   engine().started();
 }
 
+COHORT_INLINE void mailbox::resume() {
+  {
+    const request_source::guard hold(over_.state()->source);
+    channel_.resume();
+  }
+  engine().started();
+}
+
 COHORT_INLINE void mailbox::close() {
   if (engine().stopped()) return;
   {

@@ -13,8 +13,8 @@
 #include <cohort/cluster/event.hpp>
 #include <cohort/cluster/launch_options.hpp>
 #include <cohort/cluster/link/handshake.hpp>
+#include <cohort/comm/channel.hpp>
 #include <cohort/comm/communicator.hpp>
-#include <cohort/comm/control.hpp>
 #include <cohort/comm/creation.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/error.hpp>
@@ -54,32 +54,64 @@ namespace detail {
 
 inline constexpr std::size_t invitation_limit = 16384;  // bytes
 
-inline int invitation_tag(const communicator& world) { return world.state()->max_tag; }
+/// The messages of one adopt or serve. It takes one at a time: what has come after the last one
+/// that was wanted stays with MPI, for who calls them next.
+template <class Any>
+class invitations final : public comm::mailbox::owner {
+ public:
+  explicit invitations(const communicator& world)
+      : changed_(world.get_executor().context()),
+        messages_(std::make_shared<comm::mailbox>(
+            world, comm::channel_options{.fragment = invitation_limit,
+                                         .longest = invitation_limit,
+                                         .tag = world.state()->max_tag,
+                                         .one_by_one = true})) {}
+  invitations(const invitations&) = delete;
+  ~invitations() { messages_->close(); }
 
-/// Sends without waiting; the message is small enough to leave at once.
-template <class Any = void>
-void post_invitation(const communicator& world, int rank, invitation what) {
-  if (what.reason.size() > 1024) what.reason.resize(1024);
-  const auto bytes = std::make_shared<const std::vector<std::byte>>(wire::encode(what));
-  comm::control_send(world, *bytes, rank, invitation_tag(world), [bytes](std::error_code) {});
-}
-
-/// The next message, and who has sent it.
-template <class Any = void>
-asio::awaitable<std::pair<int, invitation>> receive_invitation(communicator world, int source) {
-  std::vector<std::byte> buffer(invitation_limit);
-  const status got =
-      co_await comm::control_recv(world, buffer, source, invitation_tag(world), awaiting<Any>);
-  wire::reader in(std::span<const std::byte>(buffer).first(got.bytes()));
-  std::pair<int, invitation> said;
-  said.first = got.source();
-  in.get(said.second);
-  if (!in.ok()) {
-    throw error(errc::invalid_argument,
-                "adopt, serve: rank " + std::to_string(said.first) + " has sent no invitation");
+  [[nodiscard]] static std::shared_ptr<invitations> open(const communicator& world) {
+    auto made = std::make_shared<invitations>(world);
+    made->messages_->open(made);
+    return made;
   }
-  co_return said;
-}
+  /// Does not wait; the message is small enough to leave at once.
+  void send(int rank, invitation what) {
+    if (what.reason.size() > 1024) what.reason.resize(1024);
+    messages_->send_at_once(rank, 0, wire::encode(what));
+  }
+  /// The next message, and who has sent it.
+  asio::awaitable<std::pair<int, invitation>> next() {
+    if (!has_come_) messages_->resume();
+    while (!has_come_ && !failed_) co_await changed_.wait();
+    if (failed_) std::rethrow_exception(failed_);
+    has_come_ = false;
+    co_return std::move(last_);
+  }
+
+ private:
+  void received(int from, unsigned, std::span<const std::byte> message) override {
+    last_ = {from, {}};
+    wire::reader in(message);
+    in.get(last_.second);
+    if (!in.ok()) return failed(from, errc::invalid_argument);
+    has_come_ = true;
+    changed_.notify();
+  }
+  void sent(int, std::error_code) override {}
+  void failed(int peer, std::error_code why) override {
+    failed_ = std::make_exception_ptr(
+        peer < 0
+            ? error(why, "adopt, serve")
+            : error(why, "adopt, serve: rank " + std::to_string(peer) + " has sent no invitation"));
+    changed_.notify();
+  }
+
+  basic_event<Any> changed_;
+  std::shared_ptr<comm::mailbox> messages_;
+  std::pair<int, invitation> last_;
+  bool has_come_ = false;  // and nobody has taken it
+  std::exception_ptr failed_;
+};
 
 /// Ranks come to it when rank 0 says so: it has no place among the creations and the operations
 /// that the program begins on the same communicator.
@@ -117,10 +149,11 @@ asio::awaitable<void> gather_workers(communicator world, invitation what,
                                      std::chrono::steady_clock::time_point limit) {
   static std::atomic<std::uint64_t> attempts{0};
   what.attempt = ++attempts;
+  const auto messages = detail::invitations<Any>::open(world);
   const auto send_all = [&](invitation::kind kind, const std::string& reason) {
     what.what = kind;
     what.reason = reason;
-    for (int rank = 1; rank < world.size(); ++rank) detail::post_invitation(world, rank, what);
+    for (int rank = 1; rank < world.size(); ++rank) messages->send(rank, what);
   };
   send_all(invitation::kind::invite, {});
   std::vector<bool> here(static_cast<std::size_t>(world.size()));
@@ -130,7 +163,7 @@ asio::awaitable<void> gather_workers(communicator world, invitation what,
   std::string reason;
   try {
     while (missing()) {
-      auto receiving = detail::receive_invitation(world, any_source);
+      auto receiving = messages->next();
       const auto left = limit - std::chrono::steady_clock::now();
       const std::pair<int, invitation> said = co_await with_deadline(std::move(receiving), left);
       if (said.second.what == invitation::kind::accept && said.second.attempt == what.attempt) {
@@ -167,15 +200,16 @@ asio::awaitable<void> gather_workers(communicator world, invitation what,
 template <class Any = void>
 asio::awaitable<invitation> accept_invitation(communicator world) {
   invitation current;
+  const auto messages = detail::invitations<Any>::open(world);
   for (;;) {
-    std::pair<int, invitation> said = co_await detail::receive_invitation(world, 0);
+    std::pair<int, invitation> said = co_await messages->next();
     invitation& next = said.second;
     if (next.what == invitation::kind::invite) {
       current = std::move(next);
       invitation answer;
       answer.what = invitation::kind::accept;
       answer.attempt = current.attempt;
-      detail::post_invitation(world, 0, std::move(answer));
+      messages->send(0, std::move(answer));
     } else if (next.attempt == current.attempt && next.what == invitation::kind::begin) {
       co_return current;
     } else if (next.attempt == current.attempt && next.what == invitation::kind::withdraw) {

@@ -93,7 +93,6 @@ class typed_operation final
     {
       const request_source::guard hold(source);
       count_as_live();
-      if constexpr (is_idle) source.mark_idle(*this);
       try {
         poster post(state(), *this);
         int rc = MPI_SUCCESS;
@@ -188,12 +187,11 @@ class typed_operation final
   void describe() {
     this->rank = state().data.rank();
     if constexpr (requires { body_.peer(); }) this->peer = body_.peer();
-    if constexpr (!is_idle) this->find_executor(state().engine);
+    this->find_executor(state().engine);
   }
 
   static constexpr bool throws = exception_of<Signature>::is_wanted;
 
-  static constexpr bool is_idle = requires { Body::idle; };
   static constexpr bool has_agreed = requires(const Body& body) { body.agreed(); };
   static constexpr bool is_gated = requires { Body::gated; };
   static constexpr bool is_numbered = !requires { Body::unnumbered; };
