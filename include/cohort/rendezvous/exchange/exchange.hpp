@@ -17,6 +17,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -183,6 +184,9 @@ class exchange final : public endpoint,
   [[nodiscard]] std::vector<step_id> steps() override {
     const lock hold(mutex);
     return node.steps();
+  }
+  void leave(std::string_view why) override {
+    call([&] { closing_.begin(why); });
   }
   void wait_closed(receiver& one) override {
     call([&] { closing_.wait(one); });

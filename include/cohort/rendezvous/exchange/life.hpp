@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -252,14 +253,14 @@ class closing final : private comm::look_hook {
   [[nodiscard]] const receiver_list& waiting() const noexcept { return closers_; }
 
   // With the node's lock.
-  void begin() {
+  void begin(std::string_view why = {}) {
     if (std::exchange(has_begun_, true)) return;
     until_ = clock::now() + here_.options.leave_time;
     if (!here_.node.is_open()) {
       warn_of_waiting(here_.node);
       leaks_ = here_.node.finish();
     }
-    here_.node.close();
+    here_.node.close(why);
     if (!here_.node.is_open()) finish();
   }
   /// Begins, and ends `one` when all have closed.
