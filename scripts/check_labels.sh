@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 label='[A-Z][0-9]'
-pages=protocol
+pages='protocol|rendezvous'
 status=0
 
 while IFS=: read -r file line text; do

@@ -556,3 +556,37 @@ TEST_CASE("a rank whose rendezvous breaks down tells the others why") {
   cohort_test::run(on.io, body());
   cohort::process::missing.store(before);  // they are all here
 }
+
+TEST_CASE("a rank on which a round of closing fails says so") {
+  fixture on;
+  if (on.world.size() == 1) return;
+  const int before = cohort::process::missing.load();
+  cohort::rendezvous exchange(
+      on.world, cohort::rendezvous_options().leave_deadline(std::chrono::milliseconds(100)));
+  const auto body = [&]() -> asio::awaitable<void> {
+    const bool breaks = on.world.rank() == on.world.size() - 1;
+    auto step = exchange.step(1);
+    cohort::rendezvous_key key;
+    key.source = on.world.rank();
+    key.destination = cohort_test::right_of(on.world);
+    key.name = "x";
+    step.send(key, 1);
+    key.destination = key.source;
+    key.source = cohort_test::left_of(on.world);
+    co_await step.recv<int>(key);  // it is open
+    co_await cohort_test::meet(on.world);
+    if (!breaks) {
+      CHECK(co_await cohort_test::code_of(exchange.close()) == cohort::errc::stalled);
+    } else {
+      faults::fail_next("MPI_Ibarrier", MPI_ERR_NO_MEM);
+      const auto problem = co_await cohort_test::caught<std::system_error>(exchange.close());
+      REQUIRE(problem);
+      CHECK(problem->code() == mpi_error(MPI_ERR_NO_MEM));
+      CHECK(std::string(problem->what()).starts_with("rendezvous: closing: "));
+      CHECK(faults::failed_as_asked("MPI_Ibarrier"));
+    }
+    co_await cohort_test::meet(on.world);
+  };
+  cohort_test::run(on.io, body());
+  cohort::process::missing.store(before);  // they are all here
+}

@@ -101,6 +101,13 @@ void write_corpus(const std::string& folder) {
   one.job[0].abort(one.job.step(0, 1), std::make_exception_ptr(cohort::error(errc::stalled, "x")));
   bytes message;
   if (one.job[0].outbox().take_message(1, message)) write(message);
+  message.clear();
+  cohort::wire::writer left(message);
+  put(left, meeting::record{.kind = meeting::record_kind::refusal,
+                            .id = 1,
+                            .why = meeting::reason::left,
+                            .cause = {{}, 0, "no weights (train.cpp:41)"}});
+  write(message);
   for (int kind = 1; kind <= static_cast<int>(meeting::last_record_kind); ++kind) {
     meeting::record record;
     record.kind = static_cast<meeting::record_kind>(kind);

@@ -371,6 +371,61 @@ TEST_CASE("after close requests are refused, values are served, leaks are named"
   CHECK(leaks[0].bytes == sizeof(int));
 }
 
+TEST_CASE("who needs a value of a rank that has left is told why", "[rendezvous][node]") {
+  fake_job job(3, pulled());
+  probe<int> waiting, served, later, other, drained;
+  job.send(1, key_of(0, 1, "served"), 5);
+  job.receive(1, key_of(0, 1, "waiting"), waiting);
+  job.receive(1, key_of(2, 1, "other"), other);
+  job.send(1, key_of(1, 0, "unwanted"), 6);
+  job[1].drain(job.step(1, 1), drained);
+  job.settle();
+  job[0].close("no weights (train.cpp:41)");
+  job[0].close("said too late");
+  job.settle();
+  CHECK(waiting.code() == errc::peer_lost);
+  CHECK(waiting.what().starts_with("rank 1, step 1, '"));
+  const std::string why = "': needs rank 0, which has left: no weights (train.cpp:41)";
+  CHECK_THAT(waiting.what(), Catch::Matchers::ContainsSubstring(why));
+  for (const cohort::step_id step : {1, 2}) {  // one that it knows, and one that it does not
+    probe<int> asking;
+    job.receive(step, key_of(0, 1, "later"), asking);
+    job.settle();
+    REQUIRE(asking.code() == errc::peer_lost);
+    CHECK_THAT(asking.what(), Catch::Matchers::ContainsSubstring(why));
+    try {
+      std::rethrow_exception(asking.error);
+    } catch (const cohort::peer_lost_error& problem) {
+      CHECK(problem.ranks() == std::vector<int>{0});
+    }
+  }
+  // Else it is as after a close.
+  CHECK(drained.ends == 1);
+  CHECK_FALSE(drained.error);
+  job.receive(1, key_of(0, 1, "served"), served);
+  job.send(1, key_of(2, 1, "other"), 7);
+  job.settle();
+  CHECK(served.take() == 5);
+  CHECK(other.take() == 7);
+  for (int rank = 0; rank < 3; ++rank) {
+    job[rank].close();
+    job.settle();
+    CHECK_FALSE(job[rank].busy());
+  }
+  for (int rank = 0; rank < 3; ++rank) CHECK(job[rank].finish().size() == (rank == 1 ? 1 : 0));
+}
+
+TEST_CASE("of a long reason for leaving its beginning is told", "[rendezvous][node]") {
+  fake_job job(2);
+  probe<int> waiting;
+  job.receive(1, key_of(0, 1, "x"), waiting);
+  job.settle();
+  job[0].close(std::string(100'000, 'x'));
+  job.settle();
+  CHECK(waiting.what().find(std::string(cohort::longest_reason, 'x')) != std::string::npos);
+  CHECK(waiting.what().size() < cohort::longest_reason + 200);
+}
+
 TEST_CASE("values that arrived and were not received are leaks of the receiver",
           "[rendezvous][node]") {
   fake_job job(2);

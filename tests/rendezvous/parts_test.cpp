@@ -424,6 +424,30 @@ TEST_CASE("sends, receives, cancellations and the end race and nothing is lost o
   INFO(kept);
 }
 
+TEST_CASE("a reason for leaving comes back, and a longer one than there are is no record",
+          "[rendezvous][message]") {
+  using cohort::longest_reason;
+  for (const std::size_t length : {std::size_t{0}, longest_reason, longest_reason + 1}) {
+    const std::string why(length, 'w');
+    std::vector<std::byte> message;
+    cohort::wire::writer out(message);
+    put(out, meeting::record{.kind = meeting::record_kind::refusal,
+                             .id = 7,
+                             .why = meeting::reason::left,
+                             .cause = {{}, 0, why}});
+    cohort::wire::reader in(message);
+    const auto back = meeting::get_record(in);
+    REQUIRE(in.ok() == (length <= longest_reason));
+    if (!in.ok()) {
+      CHECK(meeting::explain_record(message).starts_with("field 'cause' of a record 'refusal'"));
+      continue;
+    }
+    CHECK(in.left() == 0);
+    CHECK(back.why == meeting::reason::left);
+    CHECK(back.cause.text == why);
+  }
+}
+
 TEST_CASE("records come back as they were written", "[rendezvous][message]") {
   using meeting::record_kind;
   const std::vector<std::byte> content(8, std::byte{9});

@@ -503,6 +503,53 @@ TEST_CASE("close ends receives, serves what is wanted and names what is left",
   });
 }
 
+TEST_CASE("a rank that abandons a rendezvous tells the others why", "[rendezvous][remote]") {
+  using cohort_test::caught;
+  cohort_test::on_world([](cohort::communicator world) -> task {
+    cohort::rendezvous exchange(world, options().push_limit(0));
+    auto step = exchange.step(1);
+    const int last = world.size() - 1;
+    if (world.rank() == last) {
+      for (int to = 0; to < last; ++to) step.send(key_of(last, to, "sent before"), to);
+      auto own_receive = step.recv<int>(own(world, "own"), as_future);
+      co_await meet(world);
+      exchange.abandon("cannot open weights.bin");
+      exchange.abandon("said too late");
+      const auto code =
+          co_await cohort_test::code_of<cohort::received<int>>(std::move(own_receive));
+      CHECK(code == errc::closed);
+      CHECK(code_of_call([&] { exchange.step(2); }) == errc::closed);
+    } else {
+      const std::string text = "': needs rank " + std::to_string(last) +
+                               ", which has left: cannot open weights.bin (remote_test.cpp:";
+      auto waiting = step.recv<int>(key_of(last, world.rank(), "waiting"), as_future);
+      auto stream = step.next<int>(key_of(last, world.rank(), "stream"), as_future);
+      step.send(key_of(world.rank(), last, "unwanted"), 1);
+      co_await meet(world);
+      const auto is_told = [&](auto error) {
+        REQUIRE(error);
+        CHECK(error->ranks() == std::vector<int>{last});
+        CHECK_THAT(error->what(), Catch::Matchers::ContainsSubstring(text));
+      };
+      using lost = cohort::peer_lost_error;
+      is_told(co_await caught<lost, cohort::received<int>>(std::move(waiting)));
+      is_told(co_await caught<lost, std::optional<int>>(std::move(stream)));
+      auto second = exchange.step(2);
+      is_told(co_await caught<lost>(second.recv<int>(key_of(last, world.rank(), "later"))));
+      co_await step.drained();
+      const auto served = co_await step.recv<int>(key_of(last, world.rank(), "sent before"));
+      CHECK(served.value == world.rank());
+      // The others go on with each other.
+      step.send(key_of(world.rank(), (world.rank() + 1) % last, "on"), 3);
+      const auto on =
+          co_await step.recv<int>(key_of((world.rank() + last - 1) % last, world.rank(), "on"));
+      CHECK(on.value == 3);
+    }
+    const auto left = co_await exchange.close();
+    CHECK(left.size() == (world.rank() == last ? 0 : 1));
+  });
+}
+
 TEST_CASE("a dropped rendezvous closes as well, inside the loop and after it",
           "[rendezvous][remote]") {
   cohort_test::on_world([](cohort::communicator world) -> task {

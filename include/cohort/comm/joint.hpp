@@ -35,6 +35,7 @@ class operation final : public request_operation {
     advance_ = &advanced;
     advances_failed_ = true;
     verb = chain.verb;
+    stalls = chain.stalls;
     rank = over.rank();
   }
   void create(const communicator& over, ranks members, std::function<void(mpi::comm)> make) {
@@ -53,6 +54,12 @@ class operation final : public request_operation {
       if (one.creation_) one.creation_->leave();
       left.push_back(&one);
       return true;
+    });
+  }
+  /// What tasks of this owner wait for now no longer keeps the loop alive. With the source locked.
+  static void let_idle(request_source& requests, const void* owner) noexcept {
+    requests.for_each(&advanced, [&](request_operation& op) {
+      if (static_cast<operation&>(op).chain_.owner == owner) requests.set_idle(op, true);
     });
   }
 
@@ -127,6 +134,12 @@ template <class Post>
     return {};
   };
   return awaited<decltype(begin)>(std::move(over), std::move(begin));
+}
+
+[[nodiscard]] inline auto barrier(communicator over) {
+  const MPI_Comm native = over.native();
+  return request(std::move(over),
+                 [native](MPI_Request* posted) { return MPI_Ibarrier(native, posted); });
 }
 
 /// A communicator of the ranks of `over`, or of those `members` of it: `make(mpi::comm)` is called

@@ -15,7 +15,6 @@
 #include <cstddef>
 #include <memory>
 #include <source_location>
-#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -322,12 +321,7 @@ class named_verbs : public message_verbs<named_verbs> {
   ///     }
   void abandon(std::string_view why,
                const std::source_location& where = std::source_location::current()) const {
-    std::string_view file = where.file_name();
-    file.remove_prefix(file.rfind('/') + 1);  // all of it where there is none
-    std::string text(why.substr(0, protocol::longest_reason - 64));
-    text.append(" (").append(file.substr(0, 48)).append(":");
-    (**where_).leave(protocol::departure::abandoned,
-                     text.append(std::to_string(where.line())).append(")"));
+    (**where_).leave(protocol::departure::abandoned, reason_for_leaving(why, where));
   }
 
   /// From now on this rank submits nothing. Completes when what it has submitted is complete and

@@ -6,7 +6,10 @@
 
 #include <cohort/core/config.hpp>
 
+#include <cstddef>
+#include <source_location>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <type_traits>
 #include <utility>
@@ -122,6 +125,19 @@ class peer_lost_error : public rank_error {
   peer_lost_error(std::vector<int> ranks, const std::string& text)
       : rank_error(errc::peer_lost, std::move(ranks), text) {}
 };
+
+/// What the others are told at most, in bytes, of why a rank has left.
+inline constexpr std::size_t longest_reason = 1024;
+
+/// Why a rank leaves, and where the program says so: "cannot open weights.bin (train.cpp:41)".
+[[nodiscard]] inline std::string reason_for_leaving(std::string_view why,
+                                                    const std::source_location& where) {
+  std::string_view file = where.file_name();
+  file.remove_prefix(file.rfind('/') + 1);  // all of it where there is none
+  std::string text(why.substr(0, longest_reason - 64));
+  text.append(" (").append(file.substr(0, 48)).append(":");
+  return text.append(std::to_string(where.line())).append(")");
+}
 
 /// Ranks whose data the operation needs have joined: ranks() says which.
 class joined_error : public rank_error {

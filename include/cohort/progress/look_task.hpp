@@ -19,7 +19,7 @@
 ///                               [](std::exception_ptr why, std::vector<int> all) { ... });
 ///
 /// Nothing in it may block, but for what a communicator is made with. What it can await: another
-/// look task, what is in `comm/joint.hpp`, and what other sources offer.
+/// look task, what is in `comm/joint.hpp`, a \ref look_notice, and what other sources offer.
 
 #include <cohort/core/log.hpp>
 #include <cohort/progress/operation.hpp>
@@ -38,6 +38,7 @@ namespace cohort::progress {
 struct look_chain {
   const char* verb = "";                ///< what they are for, in reports and errors
   const void* owner = nullptr;          ///< what they wait for can be left to MPI by naming it
+  bool stalls = true;                   ///< false: whoever awaits their end is named elsewhere
   std::coroutine_handle<> outermost{};  ///< to destroy where none of them will be resumed
 };
 
@@ -178,5 +179,39 @@ void begin_look_task(look_task<T> work, const look_chain& what, Done done) {
     }
   }
 }
+
+/// Awaited by a look task until something may have changed, which it then looks at itself; by one
+/// task at a time. A notice that nobody awaits is lost.
+///
+///     while (!queue.empty()) co_await changed;  // the task
+///     changed.notify();                         // in a look, with the same locks held
+class look_notice {
+ public:
+  look_notice() noexcept {}
+  look_notice(const look_notice&) = delete;
+  look_notice& operator=(const look_notice&) = delete;
+  ~look_notice() { drop(); }
+
+  bool await_ready() const noexcept { return false; }
+  template <class Promise>
+  void await_suspend(std::coroutine_handle<Promise> whose) noexcept {
+    waits_ = whose;
+    outermost_ = whose.promise().chain->outermost;
+  }
+  void await_resume() const noexcept {}
+
+  /// After this the task may have ended, and this be gone.
+  void notify() {
+    if (waits_) std::exchange(waits_, {}).resume();
+  }
+  /// The task that waits goes away.
+  void drop() noexcept {
+    if (std::exchange(waits_, {})) outermost_.destroy();
+  }
+
+ private:
+  std::coroutine_handle<> waits_;
+  std::coroutine_handle<> outermost_;
+};
 
 }  // namespace cohort::progress

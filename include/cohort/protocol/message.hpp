@@ -129,8 +129,7 @@ struct withdrawal {
   withdrawal_reason reason = withdrawal_reason::cancelled;
 };
 
-/// Of what the others are told of why a rank leaves, in bytes.
-inline constexpr std::size_t longest_reason = 1024;
+using cohort::longest_reason;
 
 /// V, and L in the log: ranks submit nothing any more, in no set or in one.
 struct leaving {

@@ -28,6 +28,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <system_error>
 #include <tuple>
 #include <type_traits>
@@ -66,6 +67,8 @@ class endpoint {
   virtual void cleanup(step_id id) = 0;
   virtual void sweep() = 0;
   [[nodiscard]] virtual std::vector<step_id> steps() = 0;
+  /// Begins to close; who asks for values that this rank has not sent is told why.
+  virtual void leave(std::string_view why) = 0;
   virtual void wait_closed(receiver& one) = 0;
   [[nodiscard]] virtual std::vector<leaked_value> leaks() = 0;
   [[nodiscard]] virtual rendezvous_statistics statistics() = 0;

@@ -294,6 +294,14 @@ class request_source : public progress::polled_source,
         [&](request_operation& op) { return op.advance_ == stage && give(op); });
   }
 
+  /// Calls `visit(op)` for the operations with this stage function that have a request.
+  template <class Visit>
+  void for_each(request_operation::advance_function stage, Visit visit) {
+    for (request_operation* op : operations()) {
+      if (op->advance_ == stage) visit(*op);
+    }
+  }
+
   /// How long `op` has been pending, in words, for reports; takes the guard. Ages begin at the
   /// engine's first tick after the post, at most 50 ms later while the loop runs.
   [[nodiscard]] std::string age_of(const request_operation& op);

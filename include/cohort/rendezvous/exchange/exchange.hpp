@@ -17,6 +17,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -60,19 +61,13 @@ class exchange final : public endpoint,
       : endpoint(by),
         core(by, with),
         messenger_(*this),
-        closing_(*this, messenger_),
-        sweep_(with.ttl) {
+        sweep_(with.ttl),
+        closing_(*this, messenger_) {
     incarnation_ = process_incarnation();
     constexpr int most_tags = 32767;  // every MPI has so many
     if (with.chunk_bytes == 0 || with.node.tags < 1 || with.node.tags > most_tags) {
       throw error(errc::invalid_argument, std::string("rendezvous: ") + option_ranges);
     }
-  }
-  ~exchange() override {
-    comm::request_source* const requests = source.load();
-    if (requests == nullptr || core::closed.load()) return;  // closed: it may be gone
-    const guard hold(*requests);
-    requests->forget(*this);
   }
 
   /// This rank's options are out of range: it is opened only to tell the others.
@@ -189,6 +184,9 @@ class exchange final : public endpoint,
   [[nodiscard]] std::vector<step_id> steps() override {
     const lock hold(mutex);
     return node.steps();
+  }
+  void leave(std::string_view why) override {
+    call([&] { closing_.begin(why); });
   }
   void wait_closed(receiver& one) override {
     call([&] { closing_.wait(one); });
@@ -338,12 +336,12 @@ class exchange final : public endpoint,
   }
 
   messenger<Any> messenger_;
-  closing<Any> closing_;
   step_sweep sweep_;
   progress::stall_watch stalls_;
   bool refuses_ = false;
   bool abandoned_ = false;
   bool may_stall_ = false;  // somebody waits who may have to be named, if only for this rank itself
+  closing<Any> closing_;    // destroyed first: no look is inside this then
 };
 
 template <class Any>

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -165,41 +166,101 @@ class step_sweep {
 
 // ---- closing ----------------------------------------------------------------------------------
 
-/// How far a rank has closed. The steps between them are rounds of all ranks.
-enum class closing_stage : std::uint8_t {
-  open,
-  left,          ///< this rank sends and receives no more
-  all_left,      ///< so do all: no more requests are made
-  all_answered,  ///< all requests have been answered, and all transfers done, everywhere
-  counted,      ///< how many messages have been sent to here is known: when they have come, nothing
-                ///< is on its way
-  left_to_mpi,  ///< no round begins any more
-  closed,
-};
+/// Waits until it holds; asks with both locks.
+template <class Any, class Condition>
+progress::look_task<> reach(exchange_core<Any>& all, progress::look_notice& changed,
+                            Condition holds) {
+  for (;;) {
+    {
+      const comm::request_source::guard guarded(*all.source.load());
+      const typename exchange_core<Any>::look_lock hold(all);
+      if (holds()) co_return;
+    }
+    co_await changed;
+  }
+}
 
-/// How far this rank has closed, and who waits until all have.
+/// Three rounds of all ranks, after which nothing is on its way. A rank that breaks down throws,
+/// and takes no part in those that come.
 template <class Any>
-class closing {
+progress::look_task<> meet_to_close(exchange_core<Any>& all, messenger<Any>& by,
+                                    progress::look_notice& changed) {
+  const auto until = [&](auto holds) {
+    return reach(all, changed, [&all, holds] {
+      if (all.broken) std::rethrow_exception(all.broken);
+      return holds();
+    });
+  };
+  auto opened = until([&] { return by.is_open(); });
+  co_await opened;
+  auto all_leave = comm::joint::barrier(by.control());
+  co_await all_leave;  // no more requests are made
+  auto answered = until([&] { return by.is_quiet(); });
+  co_await answered;
+  auto all_are_answered = comm::joint::barrier(by.control());
+  co_await all_are_answered;  // and all transfers are done, everywhere
+  auto silent = until([&] {
+    all.node.outbox().close();
+    return by.is_quiet();
+  });
+  co_await silent;
+  std::vector<std::uint64_t> sent;  // messages to each rank
+  for (int to = 0; to < by.control().size(); ++to) sent.push_back(by.messages_to(to));
+  std::uint64_t expected = 0;
+  auto counting = comm::joint::request(by.control(), [&](MPI_Request* posted) {
+    return mpi::post::ireduce_scatter_block(sent.data(), &expected, 1, MPI_UINT64_T, MPI_SUM,
+                                            by.control().native(), posted);
+  });
+  co_await counting;
+  auto all_come = until([&] { return by.messages_received() == expected && by.is_quiet(); });
+  co_await all_come;
+}
+
+/// The same, and then the end of the channel.
+template <class Any>
+progress::look_task<> close_with_others(exchange_core<Any>& all, messenger<Any>& by,
+                                        progress::look_notice& changed) {
+  try {
+    auto meeting_others = meet_to_close(all, by, changed);
+    co_await meeting_others;
+  } catch (...) {
+    const comm::request_source::guard guarded(*all.source.load());
+    const typename exchange_core<Any>::look_lock hold(all);
+    by.break_down(std::current_exception());
+  }
+  auto released = reach(all, changed, [&] { return by.close() && all.operations == 0; });
+  co_await released;
+}
+
+/// Whether this rank has closed, who waits until all have, and the task that closes with them.
+template <class Any>
+class closing final : private comm::look_hook {
  public:
   using clock = progress::engine::clock;
 
   closing(exchange_core<Any>& all, messenger<Any>& by) : here_(all), messenger_(by) {}
+  ~closing() override {
+    comm::request_source* const requests = here_.source.load();
+    if (requests == nullptr || here_.closed.load()) return;  // closed: it may be gone
+    const comm::request_source::guard hold(*requests);
+    requests->forget(here_);
+    requests->forget(*this);
+  }
 
-  [[nodiscard]] bool has_begun() const noexcept { return stage_ != closing_stage::open; }
+  [[nodiscard]] bool has_begun() const noexcept { return has_begun_; }
   [[nodiscard]] bool has_expired() const noexcept { return expired_; }
   [[nodiscard]] const std::vector<leaked_value>& leaks() const noexcept { return leaks_; }
   [[nodiscard]] const receiver_list& waiting() const noexcept { return closers_; }
 
   // With the node's lock.
-  void begin() {
-    if (has_begun()) return;
-    stage_ = closing_stage::left;
+  void begin(std::string_view why = {}) {
+    if (std::exchange(has_begun_, true)) return;
     until_ = clock::now() + here_.options.leave_time;
     if (!here_.node.is_open()) {
       warn_of_waiting(here_.node);
       leaks_ = here_.node.finish();
     }
-    here_.node.close();
+    here_.node.close(why);
     if (!here_.node.is_open()) finish();
   }
   /// Begins, and ends `one` when all have closed.
@@ -214,29 +275,9 @@ class closing {
   void stop_waiting(receiver& one, const std::exception_ptr& why) { closers_.end(one, why); }
 
   // With both locks.
-  /// Goes on with the rounds, as far as this rank has got.
+  /// Something has happened: the task sees in the next look whether it can go on.
   void advance() {
-    if (!has_begun() || here_.closed.load()) return;
-    if (here_.broken) return release();
-    if (!messenger_.is_open() || round_ != nullptr) return;
-    switch (stage_) {
-      case closing_stage::left:
-        return begin_round();
-      case closing_stage::all_answered:
-        here_.node.outbox().close();
-        [[fallthrough]];
-      case closing_stage::all_left:
-        if (messenger_.is_quiet()) begin_round();
-        return;
-      case closing_stage::counted:
-        if (messenger_.messages_received() == messages_expected_ && messenger_.is_quiet())
-          release();
-        return;
-      case closing_stage::open:
-      case closing_stage::left_to_mpi:
-      case closing_stage::closed:
-        return;
-    }
+    if (has_begun() && !here_.closed.load()) here_.source.load()->at_next_look(*this);
   }
   void check_deadline(clock::time_point now) {
     if (has_begun() && now > until_) expire();
@@ -247,32 +288,34 @@ class closing {
     here_.miss();
     log::write(log::level::error, late_text());
     closers_.end_all(late_error());
-    if (round_ != nullptr) here_.source.load()->set_idle(*round_, true);
+    comm::joint::operation::let_idle(*here_.source.load(), this);
   }
   /// The others have not come at the end of the context: MPI keeps what it works on.
   void leave_to_mpi() {
-    stage_ = closing_stage::left_to_mpi;
-    round::leave_to_mpi(*this);
+    task_begun_ = true;
+    changed_.drop();
+    comm::joint::operation::leave_to_mpi(*here_.source.load(), this);
     messenger_.close();
     messenger_.keep();
   }
 
  private:
-  class round;
-
-  void begin_round() {
-    round_ = new round(*this);
-    ++here_.operations;
-    try {
-      round_->begin();
-    } catch (...) {
-      --here_.operations;
-      delete std::exchange(round_, nullptr);
-      messenger_.break_down(std::current_exception());
+  /// With the lock of the request source alone.
+  std::size_t at_look() override {
+    const std::size_t ended_before = endpoint::ended();
+    if (std::exchange(task_begun_, true)) {
+      changed_.notify();
+    } else {
+      progress::begin_look_task(close_with_others(here_, messenger_, changed_),
+                                {.verb = "rendezvous: closing", .owner = this, .stalls = false},
+                                [this](const std::exception_ptr& why) {
+                                  const comm::request_source::guard guarded(*here_.source.load());
+                                  const typename exchange_core<Any>::look_lock hold(here_);
+                                  if (why) return messenger_.break_down(why);
+                                  finish();
+                                });
     }
-  }
-  void release() {
-    if (messenger_.close() && here_.operations == 0) finish();
+    return endpoint::ended() - ended_before;
   }
   void finish() {
     if (here_.closed.load()) return;
@@ -281,10 +324,12 @@ class closing {
       leaks_ = here_.node.finish();
       warn_of_leaks(here_.node.rank(), leaks_, "closes with values that nobody has received");
     }
-    stage_ = closing_stage::closed;
     here_.closed.store(true);
     if (!broken) process::missing.fetch_sub(here_.missed);  // they have come after all
-    if (comm::request_source* const source = here_.source.load()) source->forget(here_);
+    if (comm::request_source* const source = here_.source.load()) {
+      source->forget(here_);
+      source->forget(*this);
+    }
     if (broken) messenger_.keep();  // one that breaks down alone cannot free them
     messenger_.release();
     here_.parent = communicator();
@@ -300,68 +345,13 @@ class closing {
 
   exchange_core<Any>& here_;
   messenger<Any>& messenger_;
-  closing_stage stage_ = closing_stage::open;
-  round* round_ = nullptr;  // inside MPI
-  std::uint64_t messages_expected_ = 0;
+  progress::look_notice changed_;  // for the task
   receiver_list closers_;
   std::vector<leaked_value> leaks_;
+  bool has_begun_ = false;
+  bool task_begun_ = false;
   bool expired_ = false;
   clock::time_point until_ = clock::time_point::max();
-};
-
-/// What brings all ranks to the next stage. It is a barrier, and before `counted` a sum of the
-/// messages that were sent to each rank.
-template <class Any>
-class closing<Any>::round final : public comm::request_operation {
- public:
-  explicit round(closing& owner) : request_operation(&run), owner_(owner) {
-    advance_ = &advanced;
-    advances_failed_ = true;
-    verb = "rendezvous_close";
-    stalls = false;  // who awaits it is named
-    rank = owner.here_.node.rank();
-  }
-  void begin() {
-    MPI_Request request = MPI_REQUEST_NULL;
-    const messenger<Any>& by = owner_.messenger_;
-    const MPI_Comm comm = by.control().state()->exchange.native();
-    if (owner_.stage_ != closing_stage::all_answered) {
-      mpi::check(MPI_Ibarrier(comm, &request), "MPI_Ibarrier");
-    } else {
-      for (int to = 0; to < by.control().size(); ++to) sent_.push_back(by.messages_to(to));
-      mpi::check(mpi::post::ireduce_scatter_block(sent_.data(), &owner_.messages_expected_, 1,
-                                                  MPI_UINT64_T, MPI_SUM, comm, &request),
-                 "MPI_Ireduce_scatter_block");
-    }
-    owner_.here_.source.load()->add(request, *this);
-  }
-  static void leave_to_mpi(closing& owner) {
-    owner.here_.source.load()->leave_to_mpi(&advanced, [&](request_operation& op) {
-      return &static_cast<round&>(op).owner_ == &owner;
-    });
-  }
-
- private:
-  static bool advanced(request_operation* base) {
-    auto* self = static_cast<round*>(base);
-    closing& owner = self->owner_;
-    const typename exchange_core<Any>::look_lock hold(owner.here_);
-    --owner.here_.operations;
-    owner.round_ = nullptr;
-    if (owner.stage_ < closing_stage::counted) {  // else it has left the rest to MPI
-      owner.stage_ = static_cast<closing_stage>(static_cast<std::uint8_t>(owner.stage_) + 1);
-    }
-    if (self->failed()) {
-      owner.messenger_.break_down(
-          std::make_exception_ptr(std::system_error(self->error(), "rendezvous: closing")));
-    }
-    owner.here_.advance();
-    return false;
-  }
-  static void run(operation* base, action) { delete static_cast<round*>(base); }
-
-  closing& owner_;
-  std::vector<std::uint64_t> sent_;  // messages to each rank
 };
 
 }  // namespace cohort::meeting

@@ -80,7 +80,7 @@ class exchange_core : public comm::look_hook {
   mutable short_lock mutex;
   basic_node<Any> node;
   communicator parent;         // as it was given
-  std::size_t operations = 0;  // inside MPI, but for the channel's
+  std::size_t operations = 0;  // large values under way, and the opening
   std::exception_ptr broken;
   int missed = 0;  // of process::missing
 
@@ -135,7 +135,7 @@ class messenger final : private comm::channel::client {
     ready_ = true;
   }
   [[nodiscard]] bool is_open() const noexcept { return ready_; }
-  /// Messages on its data, large values and the rounds of closing on its exchange.
+  /// Messages and the rounds of closing on its data, large values on its exchange.
   [[nodiscard]] const communicator& control() const noexcept { return control_; }
 
   /// Sends what is written, unless a message to that rank is still under way. Without `all`,

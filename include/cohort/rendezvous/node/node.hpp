@@ -18,6 +18,7 @@
 #include <exception>
 #include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -133,9 +134,11 @@ class basic_node : private node_state_owner<Any>,
   }
 
   // Its end.
-  /// This rank sends and receives no more; what it has sent is still served.
-  void close() {
+  /// This rank sends and receives no more; what it has sent is still served. Who asks for more is
+  /// told `text`, if it is not empty, but no more of it than `longest_reason` [rendezvous C1].
+  void close(std::string_view text = {}) {
     if (std::exchange(here_.closing, true)) return;
+    here_.out.leave(std::string(text.substr(0, longest_reason)));
     const auto why = std::make_exception_ptr(
         error(is_open() ? errc::closed : errc::not_initialised,
               is_open() ? "the rendezvous has closed"

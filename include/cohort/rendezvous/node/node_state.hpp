@@ -58,9 +58,15 @@ class basic_outbox {
     record one{.kind = record_kind::refusal, .id = id, .why = why};
     if (why == reason::aborted && step != nullptr) {
       one.cause = {step->category, step->code, step->text};
+    } else if (why == reason::closed && !why_left_.empty()) {
+      one.why = reason::left;
+      one.cause.text = why_left_;
     }
     write(to, one);
   }
+  /// Whose request is refused because this rank has closed is told this, unless it is empty
+  /// [rendezvous C1].
+  void leave(std::string why) noexcept { why_left_ = std::move(why); }
   /// The last record to a rank, even if it is lost: why, and which requests are answered by bytes
   /// that are on their way all the same.
   void write_last(int to, const std::string& why, const std::vector<std::uint64_t>& on_their_way) {
@@ -150,6 +156,7 @@ class basic_outbox {
 
   std::vector<peer_state> peers_;
   std::vector<int> pending_;
+  std::string why_left_;  // of this rank
   bool closed_ = false;
 };
 
@@ -358,6 +365,10 @@ template <class Any = void>
       return std::make_exception_ptr(error(errc::step_cleaned, text + "on the sending rank"));
     case reason::stale:
       return std::make_exception_ptr(error(errc::stale_incarnation, text + "recv"));
+    case reason::left:
+      return std::make_exception_ptr(
+          peer_lost_error({from}, text + "needs rank " + std::to_string(from) +
+                                      ", which has left: " + std::string(refusal.cause.text)));
     case reason::closed:
     case reason::withdrawn:
       break;

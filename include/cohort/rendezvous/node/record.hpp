@@ -58,6 +58,7 @@ enum class reason : std::uint8_t {
   cleaned,        ///< the step, there
   closed,         ///< the rank sends nothing any more
   stale,          ///< it is another process than the key says
+  left,           ///< as closed, because of what follows
 };
 
 /// An error as it travels: with the category by name.
@@ -82,7 +83,7 @@ struct record {
   std::uint64_t size = 0;                   // offer: bytes; taken, watch: values; grant: the tag
   std::uint64_t credit = 0;                 // taken
   meeting::reason why = reason::withdrawn;  // refusal, over
-  remote_cause cause{};                     // of an abort; broken: its text
+  remote_cause cause{};                     // of an abort; left, broken: its text
   std::span<const std::byte> bytes{};       // push, value; broken: see identifiers_of
 };
 
@@ -211,11 +212,15 @@ void for_each_field(Fields& fields, Record& one) {
       fields.require(one.type != 0 && one.size != 0);
       break;
     case record_kind::refusal:
-      fields.choice("reason", one.why, reason::stale);
-      if (!fields.ok() || one.why != reason::aborted) break;
-      fields.text("cause", one.cause.category);
-      fields.signed_number("cause", one.cause.code);
+      fields.choice("reason", one.why, reason::left);
+      if (!fields.ok() || (one.why != reason::aborted && one.why != reason::left)) break;
+      if (one.why == reason::aborted) {
+        fields.text("cause", one.cause.category);
+        fields.signed_number("cause", one.cause.code);
+      }
       fields.text("cause", one.cause.text);
+      fields.require(one.why == reason::aborted ||
+                     one.cause.text.size() <= longest_reason);  // [rendezvous C1]
       break;
     case record_kind::grant:
       fields.number("tag", one.size);
