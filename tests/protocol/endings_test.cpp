@@ -60,7 +60,7 @@ TEST_CASE("why a rank has left stands in the errors of all the others") {
   const submission late = job.submit(2, "late");
   REQUIRE(late.status == submission_status::failed);
   CHECK(describe("late", *late.why) ==
-        "'late': needs rank 3, which has left: as rank 4 has (left: ranks 3-4)");
+        "'late': needs rank 4, which has left: no weights (train.cpp:41) (left: ranks 3-4)");
 }
 
 TEST_CASE("of a long reason for leaving its beginning is told") {

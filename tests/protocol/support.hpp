@@ -215,6 +215,7 @@ inline std::uint64_t inspector::digest(const node& self) {
     hash(self.table_.joined(set))(self.joins_[set].active ? 1 : 0)(self.joins_[set].failed ? 1 : 0);
     hash(self.joins_[set].took);
     hash(self.left_sets_[set] ? 1 + static_cast<std::uint64_t>(self.left_sets_[set]->how) : 0);
+    if (self.left_sets_[set]) hash(self.left_sets_[set]->why);
     for (auto i = self.table_.first(set); i != none; i = self.table_[i].next) {
       const record& one = self.table_[i];
       hash(name_of(one.name))(signed_value(one.number))(one.done)(one.whole)(one.count)(one.sizes);
@@ -232,6 +233,8 @@ inline std::uint64_t inspector::digest(const node& self) {
     const record& doomed = self.table_[one.index];
     if (doomed.arrival == one.arrival) hash(name_of(doomed.name))(signed_value(doomed.number));
   }
+  if (self.leaving_) hash(self.leaving_->why);
+  for (const auto& one : self.reasons_) hash(one.set)(signed_value(one.rank))(one.why);
   hash(self.leaving_ ? 1 + static_cast<std::uint64_t>(self.leaving_->how) : 0)(self.report_wanted_)(
       self.ended_)(self.report_for_)(self.asked_up_)(self.query_.running())(self.query_.awaited());
   if (self.query_.running()) {

@@ -23,11 +23,12 @@ namespace cohort::comm {
 
 /// What a channel is, and what reports call it.
 struct channel_options {
-  const char* send_verb = "control_send";
-  const char* receive_verb = "control_recv";
+  const char* send_verb = "message_send";
+  const char* receive_verb = "message_recv";
   /// Longest message of MPI, its first byte included; what is longer goes in several.
   std::size_t fragment = 16384;
-  /// Longest message that is taken, in bytes.
+  /// Longest message that is taken, in bytes. Without a limit a receiver keeps at most what the
+  /// sender has in memory, too: ranks of one program trust one another so far.
   std::size_t longest = std::numeric_limits<std::size_t>::max();
   /// Of all its messages, where others use the communicator with other tags.
   int tag = 0;

@@ -55,6 +55,7 @@ COHORT_INLINE void mailbox::send_at_once(int to, unsigned kind,
 COHORT_INLINE void mailbox::resume() {
   {
     const request_source::guard hold(over_.state()->source);
+    if (const std::error_code bad = usable()) throw std::system_error(bad, "mailbox");
     channel_.resume();
   }
   engine().started();

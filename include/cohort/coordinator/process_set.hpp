@@ -311,16 +311,18 @@ class named_verbs : public message_verbs<named_verbs> {
 
   /// Leaves at once, because something has gone wrong on this rank: what it has submitted, and what
   /// the others submit that needs it, ends with peer_lost_error on all of them, which says why and
-  /// where: "needs rank 0, which has left: cannot open weights.bin (train.cpp:41)". Of `why` 1 KiB
-  /// is told at most. Waits for nothing; `shutdown` or the destructor follow as ever. Nothing
-  /// happens where this rank has left before.
+  /// where: "needs rank 0, which has left: cannot open weights.bin (train.cpp:41)". They are told
+  /// by the loop, the first 960 bytes of `why`. Waits for nothing; `shutdown` or the destructor
+  /// follow as ever, and `leave_deadline` counts from here. Process sets with a log of their own
+  /// have to be left, too. Nothing happens where this rank has left before.
   ///
   ///     } catch (const std::exception& problem) {
   ///       coord.abandon(problem.what());
-  ///       throw;
   ///     }
+  ///     co_await coord.shutdown();
   void abandon(std::string_view why,
                const std::source_location& where = std::source_location::current()) const {
+    if (!where_) throw error(errc::invalid_argument, "no coordinator");
     (**where_).leave(protocol::departure::abandoned, reason_for_leaving(why, where));
   }
 

@@ -126,7 +126,8 @@ class peer_lost_error : public rank_error {
       : rank_error(errc::peer_lost, std::move(ranks), text) {}
 };
 
-/// What the others are told at most, in bytes, of why a rank has left.
+/// What the others are told at most, in bytes, of why a rank has left, and where: 960 of the
+/// reason.
 inline constexpr std::size_t longest_reason = 1024;
 
 /// Why a rank leaves, and where the program says so: "cannot open weights.bin (train.cpp:41)".
@@ -134,7 +135,7 @@ inline constexpr std::size_t longest_reason = 1024;
                                                     const std::source_location& where) {
   std::string_view file = where.file_name();
   file.remove_prefix(file.rfind('/') + 1);  // all of it where there is none
-  std::string text(why.substr(0, longest_reason - 64));
+  std::string text(why.empty() ? "no reason given" : why.substr(0, longest_reason - 64));
   text.append(" (").append(file.substr(0, 48)).append(":");
   return text.append(std::to_string(where.line())).append(")");
 }

@@ -18,7 +18,7 @@
 namespace cohort::protocol {
 
 /// The version of the format, the first byte of every message.
-inline constexpr std::uint8_t protocol_version = 1;
+inline constexpr std::uint8_t protocol_version = 2;
 
 /// The first byte of each part of a message.
 enum class part : std::uint8_t {

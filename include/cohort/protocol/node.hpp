@@ -148,6 +148,13 @@ class basic_node {
     return planner_.has_plan() ? planner_.awaited() : std::vector<std::string>();
   }
 
+  /// Which of the ranks that have left a set was the first to say why, and what it has said: "rank
+  /// 0: cannot open weights.bin (train.cpp:41)". Empty: none has (protocol L7).
+  [[nodiscard]] std::string reason_for_leaving(std::uint32_t set) const {
+    const verdict_ptr why = lost(set);
+    return why->text.empty() ? "" : "rank " + std::to_string(why->rank) + ": " + why->text;
+  }
+
   // ---- the neighbours ----
 
   /// A message from the parent or a child.
@@ -330,8 +337,13 @@ class basic_node {
     std::string why;
   };
   std::optional<own_leave> leaving_;
-  std::vector<std::optional<own_leave>> left_sets_;               // per set: left alone
-  std::map<std::pair<std::uint32_t, int>, std::string> reasons_;  // set or none, rank: why it left
+  std::vector<std::optional<own_leave>> left_sets_;  // per set: left alone
+  struct given_reason {
+    std::uint32_t set;  // or none
+    int rank;
+    std::string why;
+  };
+  std::vector<given_reason> reasons_;  // for leaving, in the order in which they were given
   bool report_wanted_ = false;
   group_table groups_;
   verdict_ptr broken_;  // the negotiation has closed by a fault

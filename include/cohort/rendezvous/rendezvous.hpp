@@ -359,15 +359,15 @@ class rendezvous {
 
   /// Closes without waiting, because something has gone wrong on this rank: receives of the others
   /// that need a value that it has not sent, now or later, end with peer_lost_error, which says why
-  /// and where: "needs rank 0, which has left: cannot open weights.bin (train.cpp:41)". Of `why`
-  /// 1 KiB is told at most. What it has sent is served as after `close`, which, or the destructor,
-  /// follows as ever; `leave_deadline` counts from here. Nothing happens where this rank has closed
-  /// before.
+  /// and where: "needs rank 0, which has left: cannot open weights.bin (train.cpp:41)". They are
+  /// told by the loop, the first 960 bytes of `why`. What it has sent is served as after `close`,
+  /// which, or the destructor, follows as ever; `leave_deadline` counts from here. Nothing happens
+  /// where this rank has closed before.
   ///
   ///     } catch (const std::exception& problem) {
   ///       exchange.abandon(problem.what());
-  ///       throw;
   ///     }
+  ///     co_await exchange.close();
   void abandon(std::string_view why,
                const std::source_location& where = std::source_location::current()) const {
     here().leave(reason_for_leaving(why, where));

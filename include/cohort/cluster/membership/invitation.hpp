@@ -55,7 +55,7 @@ namespace detail {
 inline constexpr std::size_t invitation_limit = 16384;  // bytes
 
 /// The messages of one adopt or serve. It takes one at a time: what has come after the last one
-/// that was wanted stays with MPI, for who calls them next.
+/// that was wanted stays with MPI, for who calls them next. One thread runs the loop meanwhile.
 template <class Any>
 class invitations final : public comm::mailbox::owner {
  public:

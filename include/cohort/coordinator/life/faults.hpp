@@ -18,9 +18,9 @@
 
 namespace cohort::coordination {
 
-/// There are two kinds of fault, and no way back from either.
+/// Two things end a negotiation before its time, and there is no way back from either.
 ///
-/// A data operation *fails* on some rank: that ends the negotiation on all. Each rank closes, which
+/// A *fault*: a data operation *fails* on some rank: that ends the negotiation on all. Each rank closes, which
 /// means that it starts nothing more, and gives up what may never end.
 ///
 /// A rank *breaks down*: it can agree on nothing any more, because a message cannot be sent or is

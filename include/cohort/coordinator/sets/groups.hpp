@@ -81,10 +81,12 @@ class persistent_state final : public group_state,
   }
   void end(task& one, std::uint64_t number) noexcept {
     if (number >= good_) {
-      one.fail(std::make_exception_ptr(peer_lost_error(
-          log_.node.log().departed.list(),
-          "rank " + std::to_string(log_.rank) + ": persistent group '" + text_ + "' start " +
-              std::to_string(number) + ": a rank has left without it")));
+      const std::string why = log_.node.reason_for_leaving(place_.set);
+      one.fail(std::make_exception_ptr(
+          peer_lost_error(log_.node.log().departed.list(),
+                          "rank " + std::to_string(log_.rank) + ": persistent group '" + text_ +
+                              "' start " + std::to_string(number) + ": a rank has left without it" +
+                              (why.empty() ? "" : ", " + why))));
     }
     log_.tasks.complete(one);
   }

@@ -353,23 +353,25 @@ bool basic_node<Any>::note_reason(const waiting_leave& one) {
   bool is_new = false;
   if (one.why.empty()) return is_new;
   for (const int rank : one.ranks.list()) {
-    is_new |= reasons_.try_emplace({one.set, rank}, one.why).second;
+    const bool known = std::any_of(reasons_.begin(), reasons_.end(), [&](const given_reason& each) {
+      return each.set == one.set && each.rank == rank;
+    });
+    if (known) continue;
+    reasons_.push_back({one.set, rank, one.why});
+    is_new = true;
   }
   return is_new;
 }
 
-// [protocol L7] Of the first of those that have left, and have given one.
+// [protocol L7] The first that one of those has given who have left.
 template <class Any>
 void basic_node<Any>::add_reason(std::uint32_t set, verdict& why) const {
-  if (reasons_.empty()) return;
-  for (const int rank : why.ranks.list()) {
-    auto found = reasons_.find({none, rank});
-    if (found == reasons_.end()) found = reasons_.find({set, rank});
-    if (found == reasons_.end()) continue;
-    why.rank = rank;
-    why.text = found->second;
-    return;
-  }
+  const auto first = std::find_if(reasons_.begin(), reasons_.end(), [&](const given_reason& each) {
+    return (each.set == none || each.set == set) && why.ranks.contains(each.rank);
+  });
+  if (first == reasons_.end()) return;
+  why.rank = first->rank;
+  why.text = first->why;
 }
 
 template <class Any>

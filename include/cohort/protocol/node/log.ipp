@@ -160,7 +160,7 @@ void basic_node<Any>::apply_set_ended(std::uint32_t set) {
     out_of_place("a set ends twice, or while this rank is in it");
   }
   log_.end_set(set);
-  reasons_.erase(reasons_.lower_bound({set, 0}), reasons_.lower_bound({set + 1, 0}));
+  std::erase_if(reasons_, [set](const given_reason& each) { return each.set == set; });
   std::erase_if(log_.groups, [&](name_index group) {  // which nobody has removed
     name_record& record = log_.names[group];
     if (record.set == set) --record.held_by;

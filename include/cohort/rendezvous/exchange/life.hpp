@@ -166,7 +166,7 @@ class step_sweep {
 
 // ---- closing ----------------------------------------------------------------------------------
 
-/// Waits until it holds; asks with both locks.
+/// Waits until a condition holds, which is asked with both locks.
 template <class Any, class Condition>
 progress::look_task<> reach(exchange_core<Any>& all, progress::look_notice& changed,
                             Condition holds) {
@@ -306,16 +306,25 @@ class closing final : private comm::look_hook {
     if (std::exchange(task_begun_, true)) {
       changed_.notify();
     } else {
-      progress::begin_look_task(close_with_others(here_, messenger_, changed_),
-                                {.verb = "rendezvous: closing", .owner = this, .stalls = false},
-                                [this](const std::exception_ptr& why) {
-                                  const comm::request_source::guard guarded(*here_.source.load());
-                                  const typename exchange_core<Any>::look_lock hold(here_);
-                                  if (why) return messenger_.break_down(why);
-                                  finish();
-                                });
+      begin_task();
     }
     return endpoint::ended() - ended_before;
+  }
+  /// Where there is no memory for it, the next look that something has happened before tries again.
+  void begin_task() try {
+    progress::begin_look_task(close_with_others(here_, messenger_, changed_),
+                              {.verb = "rendezvous: closing", .owner = this, .stalls = false},
+                              [this](const std::exception_ptr& why) {
+                                const comm::request_source::guard guarded(*here_.source.load());
+                                const typename exchange_core<Any>::look_lock hold(here_);
+                                if (!why) return finish();
+                                task_begun_ = false;
+                                messenger_.break_down(why);
+                                advance();
+                              });
+  } catch (...) {
+    task_begun_ = false;
+    throw;
   }
   void finish() {
     if (here_.closed.load()) return;
