@@ -3,6 +3,17 @@
 #pragma once
 
 /// \file Named operations among some ranks.
+///
+/// \code
+/// cohort::coordinator coord(world);
+/// auto evens = co_await coord.add_process_set(cohort::ranks::stride(0, world.size(), 2));
+/// if (evens) {  // empty on the other ranks, at once
+///   std::vector<int> highest(1, evens.rank());
+///   co_await evens.all_reduce("highest", highest, cohort::op::max);
+///   co_await evens.shutdown();
+/// }
+/// co_await coord.shutdown();
+/// \endcode
 
 #include <cohort/coordinator/persistent_group.hpp>
 #include <cohort/coordinator/verbs/bundle_blocks.hpp>

@@ -4,6 +4,13 @@
 /// \file
 /// `co_await cohort::device::staged_copy(stream, from, to)`: a copy between device memory and any
 /// memory of the host, in pieces.
+///
+/// \code
+/// const cohort::device::stream on;
+/// const std::vector<float> weights(1000, 0.5F);  // pageable
+/// cohort::device::vector<float> there(weights.size(), on);
+/// co_await cohort::device::staged_copy(on, weights, there);
+/// \endcode
 
 #include <cohort/device/native.hpp>
 

@@ -3,6 +3,14 @@
 #pragma once
 /// \file
 /// `cohort::nccl::backend`: lets a coordinator run named operations on device memory over NCCL.
+///
+/// \code
+/// cohort::coordinator coord(world, cohort::nccl::backend());
+/// cohort::device::stream compute;
+/// cohort::device::vector<float> gradient(1000, compute);
+/// co_await coord.all_reduce("gradient", gradient, cohort::op::average);
+/// co_await coord.shutdown();
+/// \endcode
 
 #include <cohort/nccl/native.hpp>
 

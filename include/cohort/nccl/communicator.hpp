@@ -4,6 +4,13 @@
 /// \file
 /// `cohort::nccl::communicator`: an NCCL communicator, made, split, finalised and aborted by
 /// awaiting.
+///
+/// \code
+/// auto gpus = co_await cohort::nccl::make_communicator(world);  // one device for each rank
+/// cohort::device::stream compute;
+/// cohort::device::vector<float> gradient(1000, compute);
+/// co_await cohort::nccl::all_reduce(gpus, compute, gradient, cohort::op::sum);
+/// \endcode
 
 #include <cohort/nccl/native.hpp>
 

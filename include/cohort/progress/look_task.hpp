@@ -180,8 +180,8 @@ void begin_look_task(look_task<T> work, const look_chain& what, Done done) {
   }
 }
 
-/// A look task that awaits it goes on when something may have changed, and sees for itself what has.
-/// One task awaits it at a time. A notice that nobody awaits is lost.
+/// A look task that awaits it goes on when something may have changed, and sees for itself what
+/// has. One task awaits it at a time. A notice that nobody awaits is lost.
 ///
 ///     while (!queue.empty()) co_await changed;  // the task
 ///     changed.notify();                         // in a look, with the same locks held

@@ -3,6 +3,13 @@
 #pragma once
 
 /// \file Collectives of the ranks of one node through memory that they share.
+///
+/// \code
+/// auto node = co_await world.split_node();
+/// node.set_backend(co_await cohort::shm::make_backend(node));
+/// std::vector<float> halo(1000, 1.0F);
+/// co_await cohort::all_reduce(node, halo, cohort::op::sum);  // no message of MPI
+/// \endcode
 
 #include <cohort/collectives/all_reduce.hpp>
 #include <cohort/collectives/broadcast.hpp>

@@ -20,8 +20,8 @@ namespace cohort::coordination {
 
 /// Two things end a negotiation before its time, and there is no way back from either.
 ///
-/// A *fault*: a data operation *fails* on some rank: that ends the negotiation on all. Each rank closes, which
-/// means that it starts nothing more, and gives up what may never end.
+/// A *fault*: a data operation *fails* on some rank: that ends the negotiation on all. Each rank
+/// closes, which means that it starts nothing more, and gives up what may never end.
 ///
 /// A rank *breaks down*: it can agree on nothing any more, because a message cannot be sent or is
 /// none of the protocol, say. It tells its neighbours.
