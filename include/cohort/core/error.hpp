@@ -59,6 +59,14 @@ enum class errc {
   wrong_device,             ///< a stream and a buffer are on different devices
   device_ordered,           ///< a coordinator orders what runs on the device
   withdrawn,                ///< a rank took the operation back before all were ready
+  cancelled,                ///< the scope has been cancelled
+  task_failed,              ///< a task, or one that it depends on, has thrown
+  not_spawned,              ///< no rank has spawned the task, and none can any more
+  cycle,                    ///< the task waits, perhaps through others, for itself
+  diverged,                 ///< the task has another definition on this rank already
+  taken,                    ///< the value has been given to a task or await that takes it
+  stale,                    ///< the task belongs to a window that has ended
+  not_here,                 ///< only the home of the task can do this
   not_initialised = not_initialized
 };
 
@@ -288,6 +296,22 @@ namespace detail {
       return "a coordinator orders the operations on this device";
     case errc::withdrawn:
       return "it was taken back before all ranks were ready";
+    case errc::cancelled:
+      return "the scope has been cancelled";
+    case errc::task_failed:
+      return "a task has failed";
+    case errc::not_spawned:
+      return "no rank has spawned the task";
+    case errc::cycle:
+      return "the task waits for itself";
+    case errc::diverged:
+      return "the task has been spawned with another definition";
+    case errc::taken:
+      return "the value has been taken";
+    case errc::stale:
+      return "the task belongs to a window that has ended";
+    case errc::not_here:
+      return "only the home of the task can do this";
   }
   return "unknown error of cohort";
 }
