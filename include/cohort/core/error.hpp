@@ -59,14 +59,13 @@ enum class errc {
   wrong_device,             ///< a stream and a buffer are on different devices
   device_ordered,           ///< a coordinator orders what runs on the device
   withdrawn,                ///< a rank took the operation back before all were ready
-  cancelled,                ///< the scope has been cancelled
-  task_failed,              ///< a task, or one that it depends on, has thrown
-  not_spawned,              ///< no rank has spawned the task, and none can any more
-  cycle,                    ///< the task waits, perhaps through others, for itself
-  diverged,                 ///< the task has another definition on this rank already
-  taken,                    ///< the value has been given to a task or await that takes it
-  stale,                    ///< the task belongs to a window that has ended
-  not_here,                 ///< only the home of the task can do this
+  task_failed,              ///< a task of a graph, or one that it depends on, has thrown
+  not_spawned,              ///< no rank has spawned or put the task that is needed
+  cycle,                    ///< the task depends on itself, directly or through others
+  taken,                    ///< the value has gone to its last reader
+  cancelled,                ///< the scope of the task graph was cancelled
+  stale_name,               ///< the task was named before the last fence
+  diverged,                 ///< the task was spawned before with another definition
   not_initialised = not_initialized
 };
 
@@ -296,22 +295,20 @@ namespace detail {
       return "a coordinator orders the operations on this device";
     case errc::withdrawn:
       return "it was taken back before all ranks were ready";
-    case errc::cancelled:
-      return "the scope has been cancelled";
     case errc::task_failed:
       return "a task has failed";
     case errc::not_spawned:
       return "no rank has spawned the task";
     case errc::cycle:
-      return "the task waits for itself";
-    case errc::diverged:
-      return "the task has been spawned with another definition";
+      return "the task depends on itself";
     case errc::taken:
       return "the value has been taken";
-    case errc::stale:
-      return "the task belongs to a window that has ended";
-    case errc::not_here:
-      return "only the home of the task can do this";
+    case errc::cancelled:
+      return "the scope was cancelled";
+    case errc::stale_name:
+      return "the task was named in an earlier window";
+    case errc::diverged:
+      return "the task has been spawned with another definition";
   }
   return "unknown error of cohort";
 }

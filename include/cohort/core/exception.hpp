@@ -91,6 +91,17 @@ template <class Any = void>
 template <class T>
 bool register_exception();
 
+/// "rank 2 (host): std::runtime_error: its text", for messages.
+template <class Any = void>
+[[nodiscard]] std::string describe_exception(const std::exception_ptr& thrown, int rank,
+                                             std::string_view host = {});
+
+/// The exception with another one nested in it, as std::throw_with_nested does, if there is one.
+template <class Exception>
+[[nodiscard]] std::exception_ptr nested_in(Exception outer, const std::exception_ptr& inner) {
+  return detail::nest(std::move(outer), inner);
+}
+
 // ---- implementation --------------------------------------------------------------------------
 
 namespace detail {
@@ -255,6 +266,16 @@ std::exception_ptr decode_exception(wire::reader& in) {
     made = detail::make_exception(levels.back(), static_cast<int>(rank), host, made);
   }
   return made;
+}
+
+template <class Any>
+std::string describe_exception(const std::exception_ptr& thrown, int rank, std::string_view host) {
+  detail::exception_record one;
+  static_cast<void>(detail::describe(thrown, one));
+  if (one.kind == detail::exception_kind::remote) {
+    return detail::located_text(one.rank, one.host, one.type, one.text);
+  }
+  return detail::located_text(rank, host, one.type, one.text);
 }
 
 template <class T>
