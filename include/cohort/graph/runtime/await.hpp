@@ -120,16 +120,15 @@ struct awaited_task {
   machine::content_ptr refused;  ///< what a spawn has said
   std::source_location site;
 
-  inline void start(waiter& one, open_scope& where) {
+  void start(waiter& one, open_scope& where) {
     if (refused || window != where.window() || window == 0) {
-      one.what = refused ? std::move(refused) : stale(where);
+      one.what = refused ? std::move(refused) : where.stale(name, window, site);
       one.end();
     } else {
       where.await(who, name, takes, site, one);
     }
   }
   static void cancel(waiter& one, open_scope& where) { where.withdraw(one); }
-  [[nodiscard]] inline machine::content_ptr stale(open_scope& where) const;
 };
 
 template <class T>
@@ -179,19 +178,6 @@ struct value_body : awaited_task {
     }
   }
 };
-
-inline machine::content_ptr awaited_task::stale(open_scope& where) const {
-  machine::failure why;
-  why.code = errc::stale_name;
-  why.root = name.what;
-  why.rank = where.rank();
-  why.text = "a task of an earlier window or scope";
-  if (where.window() != 0) {
-    why.task = where.text_of(name);
-    why.text = why.task + " belongs to an earlier window";
-  }
-  return machine::content_ptr(new machine::failed_content(std::move(why)));
-}
 
 // ---- a window -----------------------------------------------------------------------------------
 

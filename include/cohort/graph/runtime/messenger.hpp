@@ -40,7 +40,7 @@ class messenger {
     ~client() = default;
   };
 
-  messenger(machine::endpoint& all, client& whose, int rank) noexcept
+  messenger(machine::basic_endpoint<Any>& all, client& whose, int rank) noexcept
       : all_(all), client_(whose), rank_(rank) {}
 
   /// `owner` hears of messages, and hands them on to this.
@@ -147,7 +147,7 @@ class messenger {
     client_.has_news();
   }
 
-  machine::endpoint& all_;
+  machine::basic_endpoint<Any>& all_;
   client& client_;
   int rank_;
   communicator over_;

@@ -80,6 +80,10 @@ class open_scope {
                                      const std::source_location& site) = 0;
   virtual machine::content_ptr put(const machine::task_name& task, machine::content_ptr value,
                                    const std::source_location& site) = 0;
+  /// What a handle ends with that names a task of an earlier window (graph K4).
+  [[nodiscard]] virtual machine::content_ptr stale(const machine::task_name& task,
+                                                   std::uint64_t window,
+                                                   const std::source_location& site) const = 0;
   /// A spawn that only this rank knows to be wrong (graph S5).
   virtual machine::content_ptr refuse(const machine::task_name& task, errc why, std::string text,
                                       const std::source_location& site) = 0;

@@ -293,7 +293,7 @@ class rank_host final : public host,
   const tasks_options options_;
   const int rank_;
   const int ranks_;
-  machine::endpoint endpoint_;
+  machine::basic_endpoint<Any> endpoint_;
   messenger<Any> messenger_;
   scheduler<Any> scheduler_;
   turn_operation turn_;

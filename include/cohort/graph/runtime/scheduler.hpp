@@ -111,9 +111,8 @@ class scheduler {
   }
   [[nodiscard]] static machine::content_ptr failed(scope& one, machine::task_index task,
                                                    const std::exception_ptr& thrown) {
-    machine::failure why = failure_of(thrown, errc::task_failed, one.rank());
-    why.task = one.name_of(task);
-    why.text = why.task + " failed: " + why.text;
+    failure what = failure_of(thrown, errc::task_failed, one.rank());
+    failure why = one.node()->failure_of(task, what.text, std::move(what.exception));
     return machine::content_ptr(new machine::failed_content(std::move(why)));
   }
   [[nodiscard]] const task_code& code_of_number(std::size_t number) {

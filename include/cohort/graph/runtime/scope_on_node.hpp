@@ -54,12 +54,12 @@ class scope_on_node final : public open_scope {
   scope_on_node(scope_owner& owner, progress::engine& engine, int rank, int ranks)
       : open_scope(engine, rank, ranks), owner_(owner) {}
 
-  void open(machine::endpoint& all, const machine::scope_id& id,
+  void open(machine::basic_endpoint<Any>& all, const machine::scope_id& id,
             const machine::node_options& options) {
     node_.emplace(all, id, options);
     id_ = id;
     opening_ = owner_.next_number();
-    window_ = owner_.next_number();
+    window_ = window_number();
     cancelled_.store(false, std::memory_order_relaxed);
     divergences_.clear();
     owner_.wake();
@@ -86,14 +86,23 @@ class scope_on_node final : public open_scope {
   }
   machine::content_ptr refuse(const machine::task_name& task, errc why, std::string text,
                               const std::source_location& site) override {
-    machine::failure reason;
-    reason.code = why;
-    reason.root = task.what;
-    reason.task = node_->text_of(task);
-    reason.rank = rank_;
-    reason.text = reason.task + " at " + std::string(site.file_name()) + ":" +
-                  std::to_string(site.line()) + ": " + text;
-    return machine::content_ptr(new machine::failed_content(std::move(reason)));
+    auto result = node_->refuse(task, why, text, site_of(site));
+    owner_.wake();
+    return std::move(result.refused);
+  }
+  [[nodiscard]] machine::content_ptr stale(const machine::task_name& task,
+                                           std::uint64_t window,
+                                           const std::source_location& site) const override {
+    if (node_ && window >> 32U == opening_) {
+      return node_->stale(task, static_cast<std::uint32_t>(window), site_of(site));
+    }
+    machine::failure why;
+    why.code = errc::stale_name;
+    why.root = task.what;
+    why.rank = rank_;
+    why.text = "rank " + std::to_string(rank_) + ": a task of a scope that has ended, named at " +
+               std::string(site.file_name()) + ":" + std::to_string(site.line());
+    return machine::content_ptr(new machine::failed_content(std::move(why)));
   }
   void await(machine::producer who, const machine::task_name& task, bool takes,
              const std::source_location& site, waiter& one) override {
@@ -141,7 +150,7 @@ class scope_on_node final : public open_scope {
     return node_->text_of(task);
   }
   [[nodiscard]] std::string name_of(machine::task_index task) const override {
-    return "task " + std::to_string(task);
+    return node_->failure_of(task, {}).task;
   }
   [[nodiscard]] std::shared_ptr<void> keep() override { return owner_.keep(); }
 
@@ -173,6 +182,9 @@ class scope_on_node final : public open_scope {
  private:
   [[nodiscard]] static machine::spawn_site site_of(const std::source_location& from) noexcept {
     return {from.file_name(), from.line()};
+  }
+  [[nodiscard]] std::uint64_t window_number() const noexcept {
+    return (opening_ << 32U) | node_->window();
   }
   bool act(machine::action& one) {
     switch (one.kind) {
@@ -210,7 +222,7 @@ class scope_on_node final : public open_scope {
     machine::window_report report = node_->report();
     divergences_.insert(divergences_.end(), report.divergences.begin(), report.divergences.end());
     if (closed) report.divergences = std::move(divergences_);
-    window_ = owner_.next_number();
+    window_ = window_number();
     for (waiter* const one : std::exchange(at_window_, {})) {
       one->report = report;
       one->end();

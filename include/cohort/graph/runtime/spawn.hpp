@@ -374,8 +374,7 @@ template <auto F, class... Arguments>
 void spawn(task_handle& task, std::uint32_t number, Arguments&&... arguments) {
   using result = typename function<F>::result;
   if (task.is_stale()) {
-    task.refused(
-        value_body<void>{{task.key(), 0, 0, false, nullptr, task.site()}}.stale(*task.scope()));
+    task.refused(task.scope()->stale(task.key(), task.window(), task.site()));
     return;
   }
   open_scope& scope = *task.scope();
