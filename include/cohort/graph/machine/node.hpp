@@ -330,7 +330,7 @@ class basic_node {
   // stalls
   void on_ask(int from, const ask_message& one);
   void on_tell(int from, const tell_message& one);
-  [[nodiscard]] told_state state_of(const key& what) const;
+  [[nodiscard]] told_state state_of(const key& what);
 
   basic_endpoint<Any>& owner_;
   scope_id id_;
