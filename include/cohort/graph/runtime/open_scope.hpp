@@ -69,6 +69,8 @@ class open_scope {
   [[nodiscard]] std::uint64_t opening() const noexcept { return opening_; }
   [[nodiscard]] std::uint64_t window() const noexcept { return window_; }
   [[nodiscard]] progress::engine& engine() const noexcept { return engine_; }
+  /// How the opening before this one has ended.
+  [[nodiscard]] const machine::window_report& last_report() const noexcept { return last_; }
   /// From any thread.
   [[nodiscard]] bool is_cancelled() const noexcept {
     return cancelled_.load(std::memory_order_relaxed);
@@ -101,6 +103,7 @@ class open_scope {
   /// Keeps this and all that it needs.
   [[nodiscard]] virtual std::shared_ptr<void> keep() = 0;
 
+  bool has_program = false;  ///< which may still ask how it has ended
   // Of a spawn, so that it allocates nothing.
   std::vector<std::byte> arguments;
   std::vector<machine::dependency> dependencies;
@@ -116,6 +119,7 @@ class open_scope {
   machine::scope_id id_;
   std::uint64_t opening_ = 0;
   std::uint64_t window_ = 0;
+  machine::window_report last_;
   std::atomic<bool> cancelled_{false};
 };
 

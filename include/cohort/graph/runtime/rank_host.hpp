@@ -155,7 +155,7 @@ class rank_host final : public host,
 
   [[nodiscard]] scope& free_scope() {
     for (const auto& each : scopes_) {
-      if (!each->is_open()) return *each;
+      if (!each->is_open() && !each->has_program) return *each;
     }
     scopes_.push_back(std::make_unique<scope>(*this, engine_, rank_, ranks_));
     return *scopes_.back();
