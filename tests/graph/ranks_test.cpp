@@ -287,14 +287,15 @@ task parameters_of_all_kinds(graph::scope& s) {
   auto all = s.tasks<&joined>("all");
   word(0).spawn("hello");
   word(1).spawn(word(0));
-  std::array<graph::task<std::string>, 2> both{word(0), word(1)};
+  word(2).spawn("hello");
+  std::array<graph::task<std::string>, 2> both{word(2), word(1)};
   const std::vector<double> numbers{1, 2};
   all(1, 2, 3, 4, 5, 6).spawn(word(0), std::string(" "), numbers, take(both), 7);
-  all(-1).spawn("a", word(1), std::vector<double>(), std::vector<std::string>{"x", "y"}, 1L);
+  all(-1).spawn("a", word(0), std::vector<double>(), std::vector<std::string>{"x", "y"}, 1L);
   const auto got_4 = co_await all(1, 2, 3, 4, 5, 6).get();
   CHECK(got_4 == "hello! 12hello!hello!!7");
   const auto got_5 = co_await all(-1).get();
-  CHECK(got_5 == "ahello!!xy1");
+  CHECK(got_5 == "ahello!xy1");
 }
 
 std::vector<double> longer(std::vector<double> values) {

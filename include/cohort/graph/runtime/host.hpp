@@ -103,4 +103,6 @@ class opened_scope {
 }  // namespace runtime
 }  // namespace cohort::graph
 
+#ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/graph/runtime/rank_host.hpp>
+#endif

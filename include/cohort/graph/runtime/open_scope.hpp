@@ -10,10 +10,11 @@
 /// awaits, messages and large values leave. All of it happens on the thread of the loop.
 
 #include <cohort/core/asio.hpp>
+#include <cohort/graph/machine/action.hpp>
 #include <cohort/graph/machine/content.hpp>
 #include <cohort/graph/machine/definition.hpp>
 #include <cohort/graph/machine/names.hpp>
-#include <cohort/graph/machine/node.hpp>
+#include <cohort/graph/machine/report.hpp>
 #include <cohort/progress/engine.hpp>
 
 #include <atomic>

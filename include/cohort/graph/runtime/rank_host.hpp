@@ -220,7 +220,8 @@ class rank_host final : public host,
     bool announcements = false;
     for (scope* const one : open_) {
       wants = wants || one->node()->has_wants();
-      announcements = announcements || one->node()->has_announcements();
+      announcements =
+          announcements || one->node()->has_announcements() || one->node()->has_comparisons();
     }
     if (!wants && !announcements) {
       wants_until_.reset();
@@ -236,7 +237,9 @@ class rank_host final : public host,
     const bool announcements_due = announcements && now >= *announcements_until_;
     for (scope* const one : open_) {
       if (wants_due) one->node()->flush_wants();
-      if (announcements_due) one->node()->flush_announcements();
+      if (!announcements_due) continue;
+      one->node()->flush_announcements();
+      one->node()->flush_comparisons();
     }
     if (wants_due) wants_until_.reset();
     if (announcements_due) announcements_until_.reset();
