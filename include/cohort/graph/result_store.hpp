@@ -79,25 +79,24 @@ class result_store {
 
   /// Removes what is beyond the bound, and what others have abandoned. `keep` does it when it is
   /// time; call it after the bound has been lowered.
-  void trim() noexcept { make_room(0); }
+  void trim() noexcept;
 
  private:
   struct kept_file;
 
-  void make_room(std::uint64_t size) noexcept;
   [[nodiscard]] std::uint64_t look_through(std::vector<kept_file>& results);
-  [[nodiscard]] std::optional<std::vector<std::byte>> read(const task_hash& what);
-  [[nodiscard]] const char* write(const std::string& name, std::span<const std::byte> header,
-                                  std::span<const std::byte> result);
-  void remove_damaged(const std::string& name, std::string_view why);
-  void complain(std::atomic<int>& told, int cause, const std::string& text);
-  void log(const std::string& text) noexcept;
+  bool keep(const task_hash& what, std::span<const std::byte> result, std::uint64_t size);
+  void remove(const std::string& name, std::string_view why);
+  void complain(std::atomic<int>& told, std::string_view step, const std::string& name,
+                std::string_view and_so);
+  void log(std::string_view text) noexcept;
 
   std::string path_;
   int directory_ = -1;  // its descriptor: other files are named from there
   std::uint64_t bound_;
   std::chrono::seconds abandoned_after_;
-  std::atomic<std::uint64_t> written_;  // since this store has looked through the directory
+  std::atomic<std::uint64_t> written_;     // since this store has looked through the directory
+  std::atomic<std::uint64_t> writing_{0};  // bytes that are being written
   std::mutex looking_;
   std::atomic<int> told_reading_{0};  // the cause of the last failure that was logged
   std::atomic<int> told_writing_{0};

@@ -6,18 +6,16 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/graph/detail/result_file.hpp>
 #include <cohort/graph/result_store.hpp>
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/types.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstring>
 #include <ctime>
 #include <exception>
 #include <memory>
@@ -29,100 +27,16 @@ namespace cohort::graph {
 
 namespace detail {
 
-// A file: magic, format, hash of the task, bytes of the result, then SHA-256 of these four and the
-// result, then the result.
-inline constexpr std::string_view result_magic = "COHORTRS";
-inline constexpr std::uint64_t result_format = 1;
-inline constexpr std::size_t result_before_digest = 8 + 8 + 32 + 8;
-inline constexpr std::size_t result_header = result_before_digest + 32;
 inline constexpr std::uint64_t result_block = 4096;
 inline constexpr std::uint64_t result_parts = 16;  // of the bound: how finely it is kept
-inline constexpr std::time_t use_grain = 60;       // seconds
-inline constexpr std::string_view unfinished_suffix = ".part";
-inline constexpr std::size_t unfinished_digits = 32;
-
-/// Closes a descriptor.
-struct result_file {
-  explicit result_file(int number) noexcept : descriptor(number) {}
-  ~result_file() {
-    if (descriptor >= 0) ::close(descriptor);
-  }
-  result_file(const result_file&) = delete;
-  result_file& operator=(const result_file&) = delete;
-  int descriptor;
-};
-
-struct close_listing {
-  void operator()(DIR* listing) const noexcept { ::closedir(listing); }
-};
-
-/// Reads until the buffer is full or the file ends. Negative: errno tells.
-COHORT_INLINE ::ssize_t read_fully(int file, std::span<std::byte> buffer) noexcept {
-  std::size_t done = 0;
-  while (done < buffer.size()) {
-    const ::ssize_t got = ::read(file, buffer.data() + done, buffer.size() - done);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return got;
-    if (got == 0) break;
-    done += static_cast<std::size_t>(got);
-  }
-  return static_cast<::ssize_t>(done);
-}
-
-COHORT_INLINE bool write_fully(int file, std::span<const std::byte> bytes) noexcept {
-  while (!bytes.empty()) {
-    const ::ssize_t put = ::write(file, bytes.data(), bytes.size());
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return false;
-    if (put == 0) {
-      errno = ENOSPC;
-      return false;
-    }
-    bytes = bytes.subspan(static_cast<std::size_t>(put));
-  }
-  return true;
-}
-
-[[nodiscard]] COHORT_INLINE bool is_hexadecimal(std::string_view text) noexcept {
-  return std::all_of(text.begin(), text.end(), [](char one) {
-    return ('0' <= one && one <= '9') || ('a' <= one && one <= 'f');
-  });
-}
-[[nodiscard]] COHORT_INLINE bool names_result(std::string_view name) noexcept {
-  return name.size() == 2 * sizeof(sha256_digest) && is_hexadecimal(name);
-}
-[[nodiscard]] COHORT_INLINE bool names_unfinished(std::string_view name) noexcept {
-  return name.size() == unfinished_digits + unfinished_suffix.size() &&
-         name.ends_with(unfinished_suffix) && is_hexadecimal(name.substr(0, unfinished_digits));
-}
-[[nodiscard]] COHORT_INLINE std::string new_unfinished_name() {
-  // The digits of a hash of random bytes: one function writes digits.
-  const std::string digits = task_hash(random_bytes<sizeof(sha256_digest)>()).text();
-  return digits.substr(0, unfinished_digits).append(unfinished_suffix);
-}
 
 [[nodiscard]] constexpr std::uint64_t in_blocks(std::uint64_t bytes) noexcept {
   return (bytes / result_block + (bytes % result_block != 0 ? 1 : 0)) * result_block;
 }
 
-[[nodiscard]] COHORT_INLINE std::array<std::byte, result_header> header_of(
-    const task_hash& what, std::span<const std::byte> result) noexcept {
-  std::array<std::byte, result_header> header{};
-  std::byte* to = header.data();
-  const auto add = [&to](const void* bytes, std::size_t size) {
-    std::memcpy(to, bytes, size);
-    to += size;
-  };
-  add(result_magic.data(), result_magic.size());
-  add(wire::detail::to_wire(result_format).data(), 8);
-  add(what.bytes().data(), what.bytes().size());
-  add(wire::detail::to_wire(std::uint64_t{result.size()}).data(), 8);
-  sha256 hash;
-  hash.update(std::span(header).first(result_before_digest));
-  hash.update(result);
-  add(hash.finish().data(), sizeof(sha256_digest));
-  return header;
-}
+struct close_listing {
+  void operator()(DIR* listing) const noexcept { ::closedir(listing); }
+};
 
 /// Makes a directory and those above it; false with errno.
 COHORT_INLINE bool make_directories(const std::string& path) {
@@ -165,8 +79,7 @@ COHORT_INLINE result_store::result_store(std::string directory, const result_sto
   if (!detail::make_directories(path_)) detail::throw_store_error(errno, path_, "made");
   detail::result_file opened(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (opened.descriptor < 0) detail::throw_store_error(errno, path_, "opened");
-  // Only writing tells whether one may write. (Where the disk is full today it may not be so
-  // later.)
+  // Only writing tells whether one may write. A disk that is full today may not be so later.
   const std::string name = detail::new_unfinished_name();
   const detail::result_file tried(
       ::openat(opened.descriptor, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
@@ -184,168 +97,100 @@ COHORT_INLINE result_store::result_store(std::string directory, const result_sto
 
 COHORT_INLINE result_store::~result_store() { ::close(directory_); }
 
-COHORT_INLINE void result_store::log(const std::string& text) noexcept {
+COHORT_INLINE void result_store::log(std::string_view text) noexcept {
   try {
-    cohort::log::write(cohort::log::level::warning, "results in '" + path_ + "': " + text);
+    std::string line = "results in '" + path_ + "': ";
+    cohort::log::write(cohort::log::level::warning, line.append(text));
   } catch (...) {  // no memory for the line
   }
 }
 
-COHORT_INLINE void result_store::complain(std::atomic<int>& told, int cause,
-                                          const std::string& text) {
+COHORT_INLINE void result_store::complain(std::atomic<int>& told, std::string_view step,
+                                          const std::string& name, std::string_view and_so) {
+  const int cause = errno;
   if (told.exchange(cause) == cause) return;
-  log(text + ": " + std::generic_category().message(cause));
+  std::string line = "cannot ";
+  line.append(step).append(" ").append(name).append(": ");
+  log(line.append(std::generic_category().message(cause)).append(and_so));
 }
 
 // Another process may have put a good one there in the meantime: then that one goes, which costs
 // work and nothing else.
-COHORT_INLINE void result_store::remove_damaged(const std::string& name, std::string_view why) {
+COHORT_INLINE void result_store::remove(const std::string& name, std::string_view why) {
   const bool removed = ::unlinkat(directory_, name.c_str(), 0) == 0;
   if (!removed && errno == ENOENT) return;  // another process was faster, and has told
-  std::string text = name;
-  text.append(removed ? " is removed: " : " is not used, and cannot be removed: ").append(why);
-  log(text);
+  std::string line = name;
+  line.append(removed ? " is removed: " : " is not used, and cannot be removed: ");
+  log(line.append(why));
 }
 
 COHORT_INLINE std::optional<std::vector<std::byte>> result_store::find(
     const task_hash& what) noexcept {
   try {
-    return read(what);
+    const std::string name = what.text();
+    // Not to wait for a pipe that somebody has put there, nor to follow a link.
+    const detail::result_file file(
+        ::openat(directory_, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    detail::result_reading reading;
+    if (file.descriptor >= 0) {
+      reading = detail::read_result(file.descriptor, what);
+    } else if (errno == ELOOP) {
+      reading.damage = "it is a link";
+    } else {
+      reading.failed = "open";
+    }
+    if (reading.good()) return std::move(reading.result);
+    if (reading.damage != nullptr) {
+      remove(name, reading.damage);
+    } else if (errno != ENOENT && errno != ESTALE) {  // not there; removed on another host
+      complain(told_reading_, reading.failed, name, "; what cannot be read is computed");
+    }
   } catch (const std::exception& problem) {  // no memory
-    log(std::string("a result was not read: ") + problem.what());
+    log(problem.what());
   }
   return std::nullopt;
 }
 
-COHORT_INLINE std::optional<std::vector<std::byte>> result_store::read(const task_hash& what) {
-  const std::string name = what.text();
-  const auto failed = [&](const char* step) {
-    const int cause = errno;
-    if (cause == ENOENT || cause == ESTALE) return;  // not there, or removed on another host
-    complain(told_reading_, cause, "cannot " + std::string(step) + " " + name);
-  };
-  // Not to wait for a pipe that somebody has put there, nor to follow a link.
-  const detail::result_file file(
-      ::openat(directory_, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (file.descriptor < 0 && errno == ELOOP) {
-    remove_damaged(name, "it is a link");
-    return std::nullopt;
-  }
-  struct stat facts{};
-  if (file.descriptor < 0 || ::fstat(file.descriptor, &facts) != 0) {
-    failed("open");
-    return std::nullopt;
-  }
-  if (!S_ISREG(facts.st_mode)) {
-    remove_damaged(name, "it is no file");
-    return std::nullopt;
-  }
-  std::array<std::byte, detail::result_header> header{};
-  const ::ssize_t got = detail::read_fully(file.descriptor, header);
-  if (got < 0) {
-    failed("read");
-    return std::nullopt;
-  }
-  wire::reader fields(std::span(header).subspan(detail::result_magic.size()));
-  const auto format = fields.get<std::uint64_t>();
-  fields.raw(sizeof(sha256_digest));
-  const auto size = fields.get<std::uint64_t>();
-  const auto whole = static_cast<std::uint64_t>(facts.st_size);
-  if (std::memcmp(header.data(), detail::result_magic.data(), detail::result_magic.size()) != 0) {
-    remove_damaged(name, "it is damaged, or no result");
-    return std::nullopt;
-  }
-  if (format != detail::result_format) {
-    remove_damaged(name, "it is damaged, or of another format");
-    return std::nullopt;
-  }
-  if (static_cast<std::size_t>(got) < header.size() || whole < header.size() ||
-      size != whole - header.size()) {
-    remove_damaged(name, "it is damaged: its length is wrong");
-    return std::nullopt;
-  }
-  std::vector<std::byte> result(static_cast<std::size_t>(size));
-  const ::ssize_t rest = detail::read_fully(file.descriptor, result);
-  if (rest < 0) {
-    failed("read");
-    return std::nullopt;
-  }
-  if (static_cast<std::size_t>(rest) != result.size() ||
-      detail::header_of(what, result) != header) {
-    remove_damaged(name, "it is damaged: its digest is wrong");
-    return std::nullopt;
-  }
-  // Where the file is another user's its use cannot be recorded.
-  const std::time_t now = std::time(nullptr);
-  if (now > facts.st_mtim.tv_sec + detail::use_grain ||
-      now < facts.st_mtim.tv_sec - detail::use_grain) {
-    const std::array<struct timespec, 2> times{{{0, UTIME_OMIT}, {0, UTIME_NOW}}};
-    ::futimens(file.descriptor, times.data());
-  }
-  return result;
-}
-
 COHORT_INLINE bool result_store::keep(const task_hash& what,
                                       std::span<const std::byte> result) noexcept {
+  const std::uint64_t size = detail::in_blocks(detail::result_header + result.size());
+  writing_ += size;
+  bool there = false;
   try {
-    const std::string name = what.text();
-    const std::uint64_t size = detail::in_blocks(detail::result_header + result.size());
-    if (size > bound_ / 2) {
-      if (!told_size_.exchange(true)) {
-        log(name + " is not kept: " + std::to_string(result.size()) +
-            " bytes are more than half of the bound of " + std::to_string(bound_));
-      }
-      return false;
-    }
-    struct stat there{};
-    if (::fstatat(directory_, name.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0) return true;
-    if (written_.fetch_add(size) + size > bound_ / detail::result_parts) make_room(size);
-    const char* const step = write(name, detail::header_of(what, result), result);
-    if (step == nullptr) {
-      told_writing_ = 0;
-      return true;
-    }
-    complain(told_writing_, errno, "cannot " + std::string(step) + " " + name + ", it is not kept");
+    there = keep(what, result, size);
   } catch (const std::exception& problem) {  // no memory, no random bytes
-    log(std::string("a result was not kept: ") + problem.what());
+    log(problem.what());
   }
-  return false;
+  writing_ -= size;
+  return there;
 }
 
-// Null, or what has failed, with errno.
-COHORT_INLINE const char* result_store::write(const std::string& name,
-                                              std::span<const std::byte> header,
-                                              std::span<const std::byte> result) {
-  const std::string unfinished = detail::new_unfinished_name();
-  detail::result_file file(::openat(directory_, unfinished.c_str(),
-                                    O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
-  if (file.descriptor < 0) return "create";
-  const char* step = nullptr;
-  // Some file systems tell only when they sync that there was no space. And without it a machine
-  // that fails may have the new name, but not what it names.
-  if (!detail::write_fully(file.descriptor, header) ||
-      !detail::write_fully(file.descriptor, result)) {
-    step = "write";
-  } else if (::fdatasync(file.descriptor) != 0) {
-    step = "sync";
-  } else if (::close(std::exchange(file.descriptor, -1)) != 0 && errno != EINTR) {
-    step = "close";
-  } else if (::renameat(directory_, unfinished.c_str(), directory_, name.c_str()) != 0) {
-    step = "rename";
+COHORT_INLINE bool result_store::keep(const task_hash& what, std::span<const std::byte> result,
+                                      std::uint64_t size) {
+  const std::string name = what.text();
+  if (size > bound_ / 2) {
+    if (told_size_.exchange(true)) return false;
+    log(name + " is not kept: its " + std::to_string(result.size()) +
+        " bytes are more than half of the bound of " + std::to_string(bound_));
+    return false;
   }
-  if (step != nullptr) {
-    const int cause = errno;
-    ::unlinkat(directory_, unfinished.c_str(), 0);
-    errno = cause;
+  struct stat facts{};
+  if (::fstatat(directory_, name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) == 0) return true;
+  if ((written_ += size) > bound_ / detail::result_parts) trim();
+  const char* const failed = detail::write_result(directory_, what, result);
+  if (failed != nullptr) {
+    complain(told_writing_, failed, name, "; until this ends, results are not kept");
+    return false;
   }
-  return step;
+  told_writing_ = 0;
+  return true;
 }
 
 COHORT_INLINE void result_store::discard(const task_hash& what, std::string_view why) noexcept {
   try {
-    remove_damaged(what.text(), why);
-  } catch (const std::exception& problem) {
-    log(std::string("a result was not removed: ") + problem.what());
+    remove(what.text(), why);
+  } catch (const std::exception& problem) {  // no memory
+    log(problem.what());
   }
 }
 
@@ -355,10 +200,10 @@ COHORT_INLINE std::uint64_t result_store::look_through(std::vector<kept_file>& r
   const std::unique_ptr<DIR, detail::close_listing> listing(
       again.descriptor < 0 ? nullptr : ::fdopendir(again.descriptor));
   if (listing == nullptr) {
-    complain(told_writing_, errno, "cannot list the directory");
+    complain(told_writing_, "list", "the directory", "; nothing is removed from it");
     return 0;
   }
-  again.descriptor = -1;
+  again.descriptor = -1;  // the listing has it
   const std::time_t now = std::time(nullptr);
   std::uint64_t total = 0;
   while (const dirent* const one = ::readdir(listing.get())) {
@@ -378,28 +223,28 @@ COHORT_INLINE std::uint64_t result_store::look_through(std::vector<kept_file>& r
   return total;
 }
 
-// So much is removed that `size` bytes, and then a sixteenth of the bound, fit below the bound. If
-// anything is removed, it is a sixteenth more, so that it is done seldom.
-COHORT_INLINE void result_store::make_room(std::uint64_t size) noexcept {
-  const std::unique_lock looking(looking_, std::try_to_lock);
-  if (!looking) return;  // another thread does it
-  written_ = 0;
+// So much is removed that what is being written, and then a sixteenth of the bound, fit below the
+// bound. If anything is removed, it is a sixteenth more, so that it is done seldom.
+COHORT_INLINE void result_store::trim() noexcept {
   try {
+    const std::lock_guard guard(looking_);
+    written_ = 0;
     const std::uint64_t slack = bound_ / detail::result_parts;
     std::vector<kept_file> results;
     std::uint64_t total = look_through(results);
-    if (total + size <= bound_ - slack) return;
-    const auto key = [](const kept_file& one) {
+    total += writing_;
+    if (total <= bound_ - slack) return;
+    const auto when = [](const kept_file& one) {
       return std::tuple(one.seconds, one.nanoseconds, std::string_view(one.name));
     };
     std::sort(results.begin(), results.end(),
-              [&key](const kept_file& a, const kept_file& b) { return key(a) < key(b); });
+              [&when](const kept_file& a, const kept_file& b) { return when(a) < when(b); });
     for (const kept_file& one : results) {
-      if (total + size <= bound_ - 2 * slack) break;
+      if (total <= bound_ - 2 * slack) break;
       struct stat facts{};
       const bool there = ::fstatat(directory_, one.name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) == 0;
-      if (there && std::tie(facts.st_mtim.tv_sec, facts.st_mtim.tv_nsec) !=
-                       std::tie(one.seconds, one.nanoseconds)) {
+      if (there &&
+          (facts.st_mtim.tv_sec != one.seconds || facts.st_mtim.tv_nsec != one.nanoseconds)) {
         continue;  // used since
       }
       if (!there || ::unlinkat(directory_, one.name.c_str(), 0) == 0 || errno == ENOENT) {
@@ -407,7 +252,7 @@ COHORT_INLINE void result_store::make_room(std::uint64_t size) noexcept {
       }
     }
   } catch (const std::exception& problem) {  // no memory
-    log(std::string("space was not made: ") + problem.what());
+    log(problem.what());
   }
 }
 
