@@ -29,14 +29,14 @@ namespace {
 int overloaded(int value) { return value / 2; }
 double overloaded(double value) { return value / 2; }
 
-task_hash number(int value) { return source_hash<int>(value); }
+task_hash source_of(int value) { return source_hash<int>(value); }
 
-function_identity function() { return function_identity::of<&scaled<5>>(1); }
+function_identity fivefold() { return function_identity::of<&scaled<5>>(1); }
 
 constexpr auto lambda = [](int value) { return value; };
 
 /// The hash of a task whose parameters the argument tells.
-task_hash hash_of(auto&& parameters, const function_identity& what = function()) {
+task_hash hash_of(auto&& parameters, const function_identity& what = fivefold()) {
   task_hasher hasher(what);
   parameters(hasher);
   return hasher.finish();
@@ -53,14 +53,14 @@ std::string text_of(auto&& call) {
 
 /// Has a hash, as a task of a scope and the context of a running one have.
 struct fake_task {
-  [[nodiscard]] task_hash hash() const { return number(5); }
+  [[nodiscard]] task_hash hash() const { return source_of(5); }
 };
 
 }  // namespace
 
 TEST_CASE("hashes are the same in all programs, on all machines, with all compilers") {
   // These change with the encoding only: then the numbers of the domains must change.
-  CHECK(number(7).text() == "a30fe114b998d721457c876dbf58149e862e92df7fbce38356c63413d937814d");
+  CHECK(source_of(7).text() == "a30fe114b998d721457c876dbf58149e862e92df7fbce38356c63413d937814d");
   task_hasher hasher(function_identity::of<&scaled<2>>("1"));
   hasher.value<int>(3);
   CHECK(hasher.finish().text() ==
@@ -68,16 +68,16 @@ TEST_CASE("hashes are the same in all programs, on all machines, with all compil
 }
 
 TEST_CASE("a hash is a value: it compares, is a key, travels and is a text") {
-  const task_hash one = number(1);
-  CHECK(one == number(1));
-  CHECK(one != number(2));
+  const task_hash one = source_of(1);
+  CHECK(one == source_of(1));
+  CHECK(one != source_of(2));
   CHECK(task_hash() < one);
   CHECK(task_hash().text() == std::string(64, '0'));
   CHECK(one.text().size() == 64);
   CHECK(one.text().find_first_not_of("0123456789abcdef") == std::string::npos);
 
   std::unordered_set<task_hash> all;
-  for (int i = 0; i < 100; ++i) all.insert(number(i % 50));
+  for (int i = 0; i < 100; ++i) all.insert(source_of(i % 50));
   CHECK(all.size() == 50);
   CHECK(all.contains(one));
 
@@ -87,7 +87,7 @@ TEST_CASE("a hash is a value: it compares, is a key, travels and is a text") {
   CHECK(cohort::wire::reader(bytes).get<task_hash>() == one);
 
   const fake_task task;
-  CHECK(task_hash(task) == number(5));
+  CHECK(task_hash(task) == source_of(5));
 }
 
 TEST_CASE("the type and the value of a source are covered") {
@@ -100,8 +100,8 @@ TEST_CASE("the type and the value of a source are covered") {
 }
 
 TEST_CASE("how the parameters are filled is covered, in their order") {
-  const task_hash x = number(1);
-  const task_hash y = number(2);
+  const task_hash x = source_of(1);
+  const task_hash y = source_of(2);
   // Each of these computes something else, though many have the same values, or the same tasks.
   const std::vector<task_hash> all{
       hash_of([](task_hasher&) {}),
@@ -140,7 +140,7 @@ TEST_CASE("how the parameters are filled is covered, in their order") {
 
 TEST_CASE("the hash of a task is none of a source, and covers what is below it to the bottom") {
   const auto chain = [](int first) {
-    task_hash last = number(first);
+    task_hash last = source_of(first);
     for (int i = 0; i < 100; ++i) last = hash_of([&](task_hasher& h) { h.task(last, {}); });
     return last;
   };

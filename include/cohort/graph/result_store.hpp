@@ -31,8 +31,9 @@ struct result_store_options {
 ///
 /// - *Bounded.* The least recently used results go. Use is recorded to the minute, by the file's
 ///   time of modification. A store looks through the directory when it has itself written a
-///   sixteenth of the bound; so that much more than the bound may be there for each *other* process
-///   that writes (seldom as much as two sixteenths together, as they look at different times).
+///   sixteenth of the bound. So that much more than the bound, or one result, may be there for each
+///   *other* process that writes; seldom as much as two sixteenths together, for they look at
+///   different times.
 /// - *Atomic.* A file is written under another name, synced, and renamed. Who reads sees all of it
 ///   or none, also when a writer dies, and after the machine has failed.
 /// - *Checked.* A file that is damaged, cut off, or of another format is a miss: it is removed and
