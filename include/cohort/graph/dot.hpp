@@ -5,15 +5,14 @@
 /// \file
 /// The executed graph as text for Graphviz, made of the recordings of all ranks.
 
+#include <cohort/core/json_text.hpp>
 #include <cohort/graph/detail/executed_graph.hpp>
 #include <cohort/graph/detail/text_output.hpp>
 #include <cohort/graph/recording.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <span>
 #include <string>
 #include <string_view>
@@ -134,7 +133,8 @@ class dot_writer {
               " more were not recorded, because the memory for it was full.";
     }
     if (counts.uses_left_out > 0) {
-      text += "\\n" + plural(counts.uses_left_out, "more dependenc") + " of tasks with very many.";
+      text += "\\nDependencies that were not recorded: ";
+      text += std::to_string(counts.uses_left_out) + ".";
     }
     if (counts.unknown > 0) {
       text += "\\nDependencies on what is not recorded: " + std::to_string(counts.unknown) + ".";
