@@ -120,8 +120,8 @@ C              rank 0  3.000         1.000
                        **({"reads": f"t{i - 1}"} if i else {})) for i in range(50)]
         out, _, _ = self.counts(events)
         self.assertIn("critical path: 50 tasks, 2.540 ms", out)
-        self.assertIn("\nt30                  rank 0  0.090         0.050\n", out)
-        self.assertIn("\nt31                  rank 0  0.050         0.010\n", out)
+        self.assertRegex(out, r"\nt30 +rank 0  0.090         0.050\n")
+        self.assertRegex(out, r"\nt31 +rank 0  0.050         0.010\n")
         self.assertIn("\n10 more, none longer\n", out)
         self.assertEqual(sum(line.startswith("t") and "rank 0" in line and line.endswith("050")
                              for line in out.splitlines()), 38)
