@@ -12,6 +12,7 @@
 #include <cohort/graph/machine/definition.hpp>
 #include <cohort/graph/machine/names.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -21,6 +22,18 @@
 #include <vector>
 
 namespace cohort::graph {
+
+namespace detail {
+
+[[nodiscard]] inline std::int64_t nanoseconds_of(steady_clock::time_point when) noexcept {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(when.time_since_epoch()).count();
+}
+
+[[nodiscard]] inline steady_clock::time_point time_of(std::int64_t nanoseconds) noexcept {
+  return steady_clock::time_point(std::chrono::nanoseconds(nanoseconds));
+}
+
+}  // namespace detail
 
 struct recording_options {
   /// Memory for what is recorded; what follows is counted and left out. A task takes 56 bytes, its

@@ -9,23 +9,10 @@
 #include <cohort/graph/recording.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <limits>
 
 namespace cohort::graph {
-
-namespace detail {
-
-[[nodiscard]] inline std::int64_t nanoseconds_of(steady_clock::time_point when) noexcept {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(when.time_since_epoch()).count();
-}
-
-[[nodiscard]] inline steady_clock::time_point time_of(std::int64_t nanoseconds) noexcept {
-  return steady_clock::time_point(std::chrono::nanoseconds(nanoseconds));
-}
-
-}  // namespace detail
 
 // Places in names and uses are 32 bits, and both lie within the bound.
 COHORT_INLINE recording::recording(int rank, const recording_options& options)
