@@ -11,6 +11,7 @@ PROGRAM is the executable of recording_test.cpp; without it that one test is ski
 import json
 import os
 import pathlib
+import random
 import subprocess
 import sys
 import unittest
@@ -243,6 +244,27 @@ class Refusals(Graphs):
         self.refused("bad.json: line 3 is not an event",
                      self.file("bad.json", trace(0, 1, [task("A", 1, 9)])))
         self.refused("is not a timeline", self.file("bad.json", good.replace('"scope"', "7")))
+
+    def test_random_damage_is_refused_or_drawn_but_never_a_crash(self):
+        good = [pathlib.Path(path).read_text() for path in self.diamond()]
+        source_of_chance = random.Random(7)
+        drawn = 0
+        for _ in range(1000):
+            data = bytearray(good[1].encode())
+            for _ in range(source_of_chance.randint(1, 3)):
+                at = source_of_chance.randrange(len(data))
+                if source_of_chance.random() < 0.7:
+                    data[at] = source_of_chance.choice(b'0123456789{}[]",:-.eE\\\n\0\xff ant()')
+                else:
+                    del data[at:at + source_of_chance.randint(1, 30)]
+            status, _, err = self.run_inside("--svg", self.folder / "bad.svg", self.out,
+                                             self.folder / "0.json", self.file("bad.json", data))
+            self.assertIn(status, (0, 2), err)
+            drawn += status == 0
+            if status == 0:
+                xml.etree.ElementTree.fromstring((self.folder / "bad.svg").read_text())
+                json.loads(self.out.read_text())
+        self.assertGreater(drawn, 50)
 
     def test_dependencies_count_as_events(self):
         path = self.file("0.json", graph(0, 1, [task("A", 1, 9, reads="b c d")]))
