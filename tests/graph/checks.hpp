@@ -206,6 +206,11 @@ inline bool verification::may(const outcome& got, int window, const operation& n
         .bodies[static_cast<std::size_t>(d.body)]
         .fails;
   };
+  const auto stays = [&](const definition& d) {
+    return job_.scopes[static_cast<std::size_t>(scope_)]
+        .bodies[static_cast<std::size_t>(d.body)]
+        .homely;
+  };
   switch (got.what) {
     case fate::value:
       try {
@@ -216,6 +221,10 @@ inline bool verification::may(const outcome& got, int window, const operation& n
     case fate::failed: {
       const std::vector<definition> all = seen(window, got.root);
       return std::any_of(all.begin(), all.end(), fails);
+    }
+    case fate::refused: {
+      const std::vector<definition> all = seen(window, got.root);
+      return std::any_of(all.begin(), all.end(), stays);
     }
     case fate::not_spawned:
       return true;

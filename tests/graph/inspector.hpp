@@ -88,7 +88,7 @@ struct inspector {
       hash(3)(static_cast<std::uint64_t>(why->code))(why->root);
     } else {
       const graph_test::test_value& value = graph_test::value_of(*one);
-      hash(value.identity().of)(value.identity().value)(value.moved ? 1 : 0)(one.use_count());
+      hash(value.identity().of)(value.identity().value)(value.moved() ? 1 : 0)(one.use_count());
     }
   }
   static void mix(mixer& hash, const node& self, const taker& one) {

@@ -193,6 +193,8 @@ struct job {
   bool children = false;
   bool uniform = false;  // all ranks spawn the same: messages are counted (graph P7)
   bool timed = false;
+  bool fail_fast = false;
+  bool asks = false;  // for stall reports
   int deaths = 0;
   [[nodiscard]] bool displaced() const {
     return std::any_of(facts.begin(), facts.end(),

@@ -23,7 +23,7 @@ namespace graph_test {
 struct ingredients {
   bool boom, unspawned, cycle, diverged, cancel, timed, deaths, large, children, fetch, violate,
       twice, take, grab, misuse, put, again, places;
-  bool fork, after, local, refused, functions;
+  bool fork, after, local, homely, refused, functions, fail_fast, asks;
   std::string style;  // who spawns what
 };
 
@@ -174,6 +174,7 @@ inline void random_scope::add_task(const label& name) {
   one.fails = on_.boom && random_.happens(.12);
   one.size = size();
   one.local = on_.local && random_.happens(.2);
+  one.homely = on_.homely && random_.happens(.2);
   keys_.push_back(name);
   specs_.push_back(std::move(one));
 }
@@ -220,6 +221,7 @@ inline void random_scope::add_programs(int window) {
     one.function = static_cast<unsigned>(random_.below(99));
     one.put = static_cast<unsigned>(random_.below(99));
     one.size = size();
+    one.homely = on_.homely && random_.happens(.2);
     values_.push_back(one);
   }
   for (int rank = 0; rank < ranks_; ++rank) {
@@ -390,14 +392,15 @@ inline ingredients random_ingredients(rng& random) {
                                                "subset",  "subset",  "one",      "conditional"};
   on.style = random.choice(styles);
   const std::vector<std::pair<bool ingredients::*, double>> odds{
-      {&ingredients::boom, .3},      {&ingredients::unspawned, .3}, {&ingredients::cycle, .2},
-      {&ingredients::diverged, .12}, {&ingredients::cancel, .12},   {&ingredients::timed, .1},
-      {&ingredients::deaths, .15},   {&ingredients::large, .4},     {&ingredients::children, .25},
-      {&ingredients::fetch, .6},     {&ingredients::violate, .1},   {&ingredients::twice, .3},
-      {&ingredients::take, .7},      {&ingredients::grab, .4},      {&ingredients::misuse, .15},
-      {&ingredients::put, .5},       {&ingredients::again, .5},     {&ingredients::places, .12},
-      {&ingredients::fork, .2},      {&ingredients::after, .3},     {&ingredients::local, .1},
-      {&ingredients::refused, .1},   {&ingredients::functions, .08}};
+      {&ingredients::boom, .3},       {&ingredients::unspawned, .3}, {&ingredients::cycle, .2},
+      {&ingredients::diverged, .12},  {&ingredients::cancel, .12},   {&ingredients::timed, .1},
+      {&ingredients::deaths, .15},    {&ingredients::large, .4},     {&ingredients::children, .25},
+      {&ingredients::fetch, .6},      {&ingredients::violate, .1},   {&ingredients::twice, .3},
+      {&ingredients::take, .7},       {&ingredients::grab, .4},      {&ingredients::misuse, .15},
+      {&ingredients::put, .5},        {&ingredients::again, .5},     {&ingredients::places, .12},
+      {&ingredients::fork, .2},       {&ingredients::after, .3},     {&ingredients::local, .1},
+      {&ingredients::homely, .1},     {&ingredients::refused, .1},   {&ingredients::functions, .08},
+      {&ingredients::fail_fast, .05}, {&ingredients::asks, .1}};
   for (const auto& [what, probability] : odds) on.*what = random.happens(probability);
   return on;
 }
@@ -422,6 +425,7 @@ inline rank_facts random_facts(rng& random, const ingredients& on) {
     if (on.places && random.happens(.3)) result.places[family] = 1;
     if (on.functions && random.happens(.2)) result.other_functions.insert(family);
   }
+  result.other_options = on.functions && random.happens(.2);
   return result;
 }
 
@@ -447,8 +451,10 @@ inline job random_job(rng& random, int ranks) {
   for (int rank = 0; rank < result.ranks; ++rank) result.facts.push_back(random_facts(random, on));
   result.misuse = on.misuse || ((on.diverged || result.displaced()) && (on.take || on.grab));
   result.timed = on.timed;
-  result.strict = !(on.diverged || on.cancel || on.timed || result.deaths > 0 || result.misuse ||
-                    result.displaced());
+  result.fail_fast = on.fail_fast;
+  result.asks = on.asks;
+  result.strict = !(on.diverged || on.cancel || on.fail_fast || on.timed || result.deaths > 0 ||
+                    result.misuse || result.displaced());
   result.cycles = on.cycle;
   result.children = on.children;
   for (int scopes = random.below(4) == 3 ? 2 : 1; scopes > 0; --scopes) {

@@ -6,6 +6,7 @@
 
 #include "graph/job.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -95,6 +96,8 @@ class oracle {
     const front& from = fronts_[static_cast<std::size_t>(rank)];
     return {family, from.placement(family), from.odd(family)};
   }
+  /// What a rank sees of a task: nothing yet, its result, or that its value cannot come there.
+  [[nodiscard]] const expectation* seen_from(int rank, const key& v);
   bool step(int rank, program_state& who);
   bool tasks();
   void roots();
@@ -116,6 +119,7 @@ class oracle {
   std::map<std::pair<int, key>, definition> all_;
   std::map<key, definition> defs_;
   std::map<key, expectation> results_;
+  std::map<key, expectation> refusals_;  // of values that cannot travel
   std::set<std::pair<int, key>> ran_;
   std::map<std::pair<int, key>, expectation> past_;
   std::set<key> rooted_;
@@ -184,14 +188,22 @@ inline void oracle::run() {
   }
 }
 
+inline const expectation* oracle::seen_from(int rank, const key& v) {
+  const auto found = results_.find(v);
+  if (found == results_.end()) return nullptr;
+  const bool stays = scope_.bodies[static_cast<std::size_t>(defs_.at(v).body)].homely;
+  if (!stays || v.home == rank || !found->second.good) return &found->second;
+  return &refusals_.emplace(v, expectation{false, 0, 0, {{fate::refused, v}}}).first->second;
+}
+
 inline bool oracle::step(int rank, program_state& who) {
   bool moved = false;
   while (who.runs) {
     if (who.blocked != nullptr) {
       if (!is_await(who.blocked->what)) return moved;
-      const auto found = results_.find(who.awaited);
-      if (found == results_.end()) return moved;
-      who.log.push_back({who.at - 1, window_, false, found->second});
+      const expectation* const found = seen_from(rank, who.awaited);
+      if (found == nullptr) return moved;
+      who.log.push_back({who.at - 1, window_, false, *found});
       who.blocked = nullptr;
     }
     const operation& next = (*who.steps)[who.at++];
@@ -225,13 +237,13 @@ inline bool oracle::tasks() {
     bool complete = true;
     std::vector<std::uint64_t> inputs;
     for (const auto& [v, how] : d.deps) {
-      const auto found = results_.find(v);
-      if (found == results_.end()) {
+      const expectation* const found = seen_from(k.home, v);
+      if (found == nullptr) {
         complete = false;
-      } else if (!found->second.good) {
+      } else if (!found->good) {
         bad = true;
       } else if (how != use_kind::after) {
-        inputs.push_back(found->second.value);
+        inputs.push_back(found->value);
       }
     }
     const body& does = scope_.bodies[static_cast<std::size_t>(d.body)];
@@ -268,9 +280,9 @@ inline void oracle::roots() {
       expectation& mine = results_[k];
       const std::size_t before = mine.roots.size();
       for (const auto& [v, how] : defs_[k].deps) {
-        const auto found = results_.find(v);
-        if (found != results_.end() && !found->second.good) {
-          mine.roots.insert(found->second.roots.begin(), found->second.roots.end());
+        const expectation* const found = seen_from(k.home, v);
+        if (found != nullptr && !found->good) {
+          mine.roots.insert(found->roots.begin(), found->roots.end());
         }
       }
       again = again || mine.roots.size() != before;
@@ -324,6 +336,12 @@ inline bool oracle::end_window() {
   for (const auto& [family, place, function] : named_) ++families[family];
   for (const auto& [family, times] : families) {
     if (times > 1) diverged_.insert("f" + std::to_string(family));
+  }
+  const auto other = [&](const rank_facts& one) {
+    return one.other_options != job_.facts.front().other_options;
+  };
+  if (std::any_of(job_.facts.begin(), job_.facts.end(), other)) {
+    diverged_.insert("options of the scope");
   }
   first_failures_.emplace_back();
   for (const auto& [k, what] : results_) {

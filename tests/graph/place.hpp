@@ -115,6 +115,9 @@ class place {
   bool deadline(rng& random);
   bool flush_wants();
   bool flush_announcements();
+  bool flush_comparisons();
+  /// Asks what it waits for, or reads what the others have answered (graph Q1).
+  bool ask_or_read();
   /// Forgets the node of a scope that has ended, as a program does.
   bool destroy();
 
@@ -174,6 +177,8 @@ class place {
   bool opened_ = false;
   bool ended_ = false;
   bool cancelled_ = false;
+  bool asks_ = false;
+  int questions_ = 0;
   std::size_t parked_before_ = 0;  // the event that is looked at
 };
 
@@ -212,6 +217,7 @@ inline bool place::step(endpoint& owner, rng& random) {
     options.ranks = job_.ranks;
     options.eager = job_.eager * unit;
     options.credit = job_.credit * unit;
+    options.fail_fast = job_.fail_fast;
     options.agreed = job_.facts[static_cast<std::size_t>(rank_)].other_options ? "other" : "usual";
     machine_ = std::make_unique<node>(owner, id_of(scope_), options);
     opened_ = true;
@@ -356,7 +362,7 @@ inline outcome place::outcome_of(const content_ptr& what, bool taken, bool may_m
   if (taken) {
     check(++notes_.taken[at(facts.of)] == 1, "M1 ", facts.of, " is taken twice");
     ++notes_.hits[may_move ? "M3 moved" : "M3 copied"];
-    value.moved = may_move;
+    if (may_move) value.move();
   }
   return {fate::value, facts.value, facts.size, {}};
 }
@@ -386,6 +392,33 @@ inline bool place::flush_wants() {
 inline bool place::flush_announcements() {
   if (!alive() || machine_->cause() || !machine_->has_announcements()) return false;
   machine_->flush_announcements();
+  return true;
+}
+
+inline bool place::flush_comparisons() {
+  if (!alive() || machine_->cause() || !machine_->has_comparisons()) return false;
+  machine_->flush_comparisons();
+  return true;
+}
+
+inline bool place::ask_or_read() {
+  if (!alive()) return false;
+  if (!asks_) {
+    if (questions_ == 5) return false;
+    ++questions_;
+    machine_->start_report();
+  } else if (machine_->has_report()) {
+    const stall_report report = machine_->take_report();
+    check(report.silent.empty(), "Q1 who has answered is silent");
+    for (const stalled_task& one : report.tasks) {
+      check(one.task.size() > 3 && one.home >= 0 && one.home < job_.ranks && !one.state.empty(),
+            "Q1 a report of nothing");
+    }
+    ++notes_.hits[report.tasks.empty() ? "Q1 reports, empty" : "Q1 reports"];
+  } else {
+    return false;
+  }
+  asks_ = !asks_;
   return true;
 }
 
@@ -441,7 +474,7 @@ inline void place::start(rng& random) {
     ++notes_.hits[input.may_move ? "M3 moved" : "M3 copied"];
     if (!input.may_move) continue;
     one.moved.push_back(value.read().value);
-    value.moved = true;
+    value.move();
   }
   running_.push_back(std::move(one));
   for (const int child : does.children) {

@@ -8,13 +8,13 @@
 #include "graph/job.hpp"
 #include "graph/values.hpp"
 
-#include <cohort/graph/machine/content.hpp>
 #include <cohort/graph/machine/node.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -26,17 +26,18 @@ using packet = std::vector<std::byte>;
 
 class transport {
  public:
-  /// A receive or a send of a large value.
+  /// A receive or a send of a large value. A send holds no reference to it: until it is complete,
+  /// that is for the endpoint to do.
   struct transfer {
     int scope = 0;
     int from = 0;
     int to = 0;
     int tag = 0;
     std::size_t bytes = 0;
-    content_ptr what = {};   // of a send, until it is complete
-    packet copy = {};        // of a send that is complete before it is delivered
-    bool delivered = false;  // of a send: its bytes have been received
-    bool complete = false;   // of a send: nobody reads the value any more
+    packet copy = {};                         // of a send
+    std::shared_ptr<value_state> state = {};  // of a send
+    bool delivered = false;                   // of a send: its bytes have been received
+    bool complete = false;                    // of a send: nobody reads the value any more
   };
 
   explicit transport(int ranks) : ranks_(ranks), channels_(size(ranks) * size(ranks)) {}
@@ -64,7 +65,7 @@ class transport {
     }
     receives_.push_back(what);
   }
-  void start_send(transfer what) {
+  void start_send(transfer what, test_value& value) {
     if (dead(what.to)) return;
     const auto posted = receive_of(what);
     check(posted != receives_.end(), "P5 rank ", what.from, " sends with tag ", what.tag,
@@ -73,25 +74,23 @@ class transport {
       check(one.delivered || one.from != what.from || one.to != what.to || one.tag != what.tag,
             "L2 two transfers with tag ", what.tag, " from rank ", what.from, " to rank ", what.to);
     }
-    what.bytes = what.what->bytes().size();
-    check(posted->bytes == what.bytes, "L1 a receive of ", posted->bytes, " bytes for a value of ",
-          what.bytes);
+    const std::span<const std::byte> bytes = value.bytes();
+    check(posted->bytes == bytes.size() && what.bytes == bytes.size(), "L1 a receive of ",
+          posted->bytes, " bytes for a value of ", bytes.size());
+    what.copy.assign(bytes.begin(), bytes.end());
+    what.state = value.state();
     sends_.push_back(std::move(what));
   }
   [[nodiscard]] const std::vector<transfer>& sends() const { return sends_; }
   [[nodiscard]] const std::vector<transfer>& receives() const { return receives_; }
   /// The bytes of a send arrive. Their receive is over.
-  std::pair<transfer, packet> deliver(std::size_t which) {
+  transfer deliver(std::size_t which) {
     transfer& one = sends_[which];
+    check_readable(one);
     one.delivered = true;
     receives_.erase(receive_of(one));
-    std::pair<transfer, packet> result{one, std::move(one.copy)};
-    if (!one.complete) {
-      const std::span<const std::byte> bytes = one.what->bytes();
-      result.second.assign(bytes.begin(), bytes.end());
-    } else {
-      sends_.erase(sends_.begin() + static_cast<std::ptrdiff_t>(which));
-    }
+    transfer result = one;
+    if (one.complete) sends_.erase(sends_.begin() + static_cast<std::ptrdiff_t>(which));
     return result;
   }
   /// A send is complete, before or after its bytes have arrived. Of two with one tag the older one.
@@ -101,10 +100,8 @@ class transport {
       return one.from == chosen.from && one.to == chosen.to && one.tag == chosen.tag &&
              !one.complete;
     });
-    const std::span<const std::byte> bytes = oldest->what->bytes();
-    if (!oldest->delivered) oldest->copy.assign(bytes.begin(), bytes.end());
+    check_readable(*oldest);
     oldest->complete = true;
-    oldest->what = nullptr;
     transfer result = *oldest;
     if (oldest->delivered) sends_.erase(oldest);
     return result;
@@ -122,7 +119,7 @@ class transport {
       return one.to == rank || (one.from == rank && (one.delivered || random.happens(.5)));
     });
     for (std::size_t i = 0; i < sends_.size(); ++i) {
-      if (sends_[i].from == rank && !sends_[i].complete) complete(i);
+      if (sends_[i].from == rank) sends_[i].complete = true;
     }
     std::erase_if(receives_, [&](const transfer& one) { return one.to == rank; });
   }
@@ -138,6 +135,11 @@ class transport {
   [[nodiscard]] const std::vector<int>& dead() const { return dead_; }
 
  private:
+  static void check_readable(const transfer& one) {
+    if (one.complete) return;
+    check(!one.state->gone, "M3 a value is forgotten while it is sent");
+    check(!one.state->moved, "M3 a value is moved while it is sent");
+  }
   static std::size_t size(int number) { return static_cast<std::size_t>(number); }
   std::deque<packet>& channel(int from, int to) {
     return channels_[size(from) * size(ranks_) + size(to)];

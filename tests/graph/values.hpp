@@ -12,10 +12,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <vector>
 
 namespace graph_test {
+
+/// What is known of a value for as long as anybody asks, also when it is not there any more.
+struct value_state {
+  bool moved = false;
+  bool gone = false;  // nobody holds the content
+};
 
 class test_value final : public content {
  public:
@@ -28,6 +35,9 @@ class test_value final : public content {
   static_assert(sizeof(facts) == unit);
 
   test_value(const facts& what, bool travels) : what_(what), travels_(travels) {}
+  test_value(const test_value&) = delete;
+  test_value& operator=(const test_value&) = delete;
+  ~test_value() override { state_->gone = true; }
 
   [[nodiscard]] bool travels() const noexcept override { return travels_; }
   [[nodiscard]] std::span<const std::byte> bytes() override {
@@ -40,16 +50,18 @@ class test_value final : public content {
     return encoded_;
   }
   [[nodiscard]] const facts& read() const {
-    check(!moved, "M3 a value that was moved is read");
+    check(!state_->moved, "M3 a value that was moved is read");
     return what_;
   }
   [[nodiscard]] const facts& identity() const { return what_; }
-
-  bool moved = false;
+  [[nodiscard]] bool moved() const { return state_->moved; }
+  void move() { state_->moved = true; }
+  [[nodiscard]] const std::shared_ptr<value_state>& state() const { return state_; }
 
  private:
   facts what_;
   bool travels_;
+  std::shared_ptr<value_state> state_ = std::make_shared<value_state>();
   std::vector<std::byte> encoded_;
 };
 

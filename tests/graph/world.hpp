@@ -41,6 +41,8 @@ class world {
       notify,    // rank a hears that another is dead
       wants,     // rank b in scope a asks for values before it is idle
       announce,  // and announces
+      compare,   // and compares
+      ask,       // for a stall report, or reads it
       destroy,   // forgets a closed scope
       deadline,
       die,  // rank a
@@ -185,6 +187,8 @@ inline void world::add_random_actors() {
       if (job_.ranks > 1) {
         lazy.push_back({kind::wants, scope, rank});
         lazy.push_back({kind::announce, scope, rank});
+        lazy.push_back({kind::compare, scope, rank});
+        if (job_.asks) lazy.push_back({kind::ask, scope, rank});
       }
       if (job_.timed) timers.push_back({kind::deadline, scope, rank});
     }
@@ -227,6 +231,10 @@ inline bool world::try_to(const actor& one) {
       return where.flush_wants();
     case kind::announce:
       return where.flush_announcements();
+    case kind::compare:
+      return where.flush_comparisons();
+    case kind::ask:
+      return where.ask_or_read();
     case kind::destroy:
       return where.destroy();
     default:
@@ -275,10 +283,10 @@ inline void world::perform(place& at, action& one) {
   check(one.kind == action_kind::send_value, "an action of an unknown kind");
   what.from = at.rank();
   what.to = one.rank;
-  what.what = std::move(one.what);
   notes_.trace(at.where(), " sends a value to ", one.rank, " with tag ", one.tag);
-  watch_.large(at.scope(), at.window(), value_of(*what.what).read().of, one.rank);
-  net_.start_send(std::move(what));
+  test_value& value = value_of(*one.what);
+  watch_.large(at.scope(), at.window(), value.read().of, one.rank);
+  net_.start_send(std::move(what), value);
 }
 
 inline bool world::flush(int from, int to) {
@@ -320,10 +328,10 @@ inline bool world::deliver_transfer(int which) {
   if (static_cast<int>(some.size()) <= which) return false;
   const std::size_t chosen =
       which == 2 ? random_.below(some.size()) : static_cast<std::size_t>(which);
-  auto [one, bytes] = net_.deliver(some[chosen]);
+  transport::transfer one = net_.deliver(some[chosen]);
   notes_.trace("scope ", one.scope, ": rank ", one.to, " has the value of tag ", one.tag, " from ",
                one.from);
-  endpoint_of(one.to).transferred(one.from, one.tag, std::move(bytes));
+  endpoint_of(one.to).transferred(one.from, one.tag, std::move(one.copy));
   touch(one.to);
   return true;
 }
