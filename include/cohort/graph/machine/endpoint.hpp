@@ -91,6 +91,7 @@ class basic_endpoint {
 
  private:
   friend class basic_node<Any>;
+  friend struct inspector;
   struct parked_message {
     int from;
     message_kind kind;

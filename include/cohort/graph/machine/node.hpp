@@ -199,6 +199,7 @@ class basic_node {
 
  private:
   friend class basic_endpoint<Any>;
+  friend struct inspector;
   struct producer_state {
     std::uint32_t awaits = 0;
     bool ended = false;

@@ -17,6 +17,9 @@
 
 namespace cohort::graph::machine {
 
+/// Looks into a node and an endpoint; tests define it.
+struct inspector;
+
 enum class task_state : std::uint8_t { absent, waiting, ready, running, done };
 
 /// A task and its value, in whatever role this rank has for it: home, spawner, consumer. What few

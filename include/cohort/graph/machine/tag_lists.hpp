@@ -74,6 +74,7 @@ class tag_lists {
   }
 
  private:
+  friend struct inspector;
   struct sender {
     std::vector<int> free;
     std::deque<request> waiting;

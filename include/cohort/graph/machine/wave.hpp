@@ -145,6 +145,7 @@ class wave_root {
   }
 
  private:
+  friend struct inspector;
   void note(named_family one) {
     std::vector<named_family>& known = named_[one.facts.name];
     const auto same = std::find_if(known.begin(), known.end(), [&](const named_family& each) {
