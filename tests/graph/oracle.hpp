@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -55,7 +56,7 @@ class oracle {
     std::size_t at;
     int window;
     bool fence;
-    expectation what;
+    std::shared_ptr<const expectation> what;  // its roots may still be found out
   };
 
   oracle(const job& of, int scope);
@@ -72,7 +73,7 @@ class oracle {
   [[nodiscard]] const std::map<std::pair<int, key>, definition>& all() const { return all_; }
   [[nodiscard]] bool good(int window, const key& k) const {
     const auto found = past_.find({window, k});
-    return found != past_.end() && found->second.good;
+    return found != past_.end() && found->second->good;
   }
   /// The root causes that the failure of the smallest key may have, by window; empty: none.
   [[nodiscard]] const std::set<std::pair<fate, key>>& first_failure(int window) const {
@@ -97,7 +98,10 @@ class oracle {
     return {family, from.placement(family), from.odd(family)};
   }
   /// What a rank sees of a task: nothing yet, its result, or that its value cannot come there.
-  [[nodiscard]] const expectation* seen_from(int rank, const key& v);
+  [[nodiscard]] std::shared_ptr<const expectation> seen_from(int rank, const key& v);
+  static std::shared_ptr<expectation> error(fate why, const key& root) {
+    return std::make_shared<expectation>(expectation{false, 0, 0, {{why, root}}});
+  }
   bool step(int rank, program_state& who);
   bool tasks();
   void roots();
@@ -118,10 +122,10 @@ class oracle {
   int window_ = 0;
   std::map<std::pair<int, key>, definition> all_;
   std::map<key, definition> defs_;
-  std::map<key, expectation> results_;
-  std::map<key, expectation> refusals_;  // of values that cannot travel
+  std::map<key, std::shared_ptr<expectation>> results_;
+  std::map<key, std::shared_ptr<expectation>> refusals_;  // of values that cannot travel
   std::set<std::pair<int, key>> ran_;
-  std::map<std::pair<int, key>, expectation> past_;
+  std::map<std::pair<int, key>, std::shared_ptr<expectation>> past_;
   std::set<key> rooted_;
   std::set<std::string> diverged_;
   std::set<std::string> refused_;
@@ -188,12 +192,14 @@ inline void oracle::run() {
   }
 }
 
-inline const expectation* oracle::seen_from(int rank, const key& v) {
+inline std::shared_ptr<const expectation> oracle::seen_from(int rank, const key& v) {
   const auto found = results_.find(v);
   if (found == results_.end()) return nullptr;
   const bool stays = scope_.bodies[static_cast<std::size_t>(defs_.at(v).body)].homely;
-  if (!stays || v.home == rank || !found->second.good) return &found->second;
-  return &refusals_.emplace(v, expectation{false, 0, 0, {{fate::refused, v}}}).first->second;
+  if (!stays || v.home == rank || !found->second->good) return found->second;
+  std::shared_ptr<expectation>& refusal = refusals_[v];
+  if (!refusal) refusal = error(fate::refused, v);
+  return refusal;
 }
 
 inline bool oracle::step(int rank, program_state& who) {
@@ -201,9 +207,9 @@ inline bool oracle::step(int rank, program_state& who) {
   while (who.runs) {
     if (who.blocked != nullptr) {
       if (!is_await(who.blocked->what)) return moved;
-      const expectation* const found = seen_from(rank, who.awaited);
-      if (found == nullptr) return moved;
-      who.log.push_back({who.at - 1, window_, false, *found});
+      const std::shared_ptr<const expectation> found = seen_from(rank, who.awaited);
+      if (!found) return moved;
+      who.log.push_back({who.at - 1, window_, false, found});
       who.blocked = nullptr;
     }
     const operation& next = (*who.steps)[who.at++];
@@ -216,7 +222,7 @@ inline bool oracle::step(int rank, program_state& who) {
     } else if (next.what == operation::kind::end) {
       who.runs = false;
     } else if (is_await(next.what) && next.window < window_) {
-      who.log.push_back({who.at - 1, window_, false, {false, 0, 0, {{fate::stale, {}}}}});
+      who.log.push_back({who.at - 1, window_, false, error(fate::stale, {})});
     } else if (is_await(next.what)) {
       who.blocked = &next;
       who.awaited = fronts_[static_cast<std::size_t>(rank)].key_of(next.name);
@@ -237,8 +243,8 @@ inline bool oracle::tasks() {
     bool complete = true;
     std::vector<std::uint64_t> inputs;
     for (const auto& [v, how] : d.deps) {
-      const expectation* const found = seen_from(k.home, v);
-      if (found == nullptr) {
+      const std::shared_ptr<const expectation> found = seen_from(k.home, v);
+      if (!found) {
         complete = false;
       } else if (!found->good) {
         bad = true;
@@ -248,15 +254,15 @@ inline bool oracle::tasks() {
     }
     const body& does = scope_.bodies[static_cast<std::size_t>(d.body)];
     if (bad) {
-      results_[k] = {false, 0, 0, {}};
+      results_[k] = std::make_shared<expectation>(expectation{false, 0, 0, {}});
       ++failed_;
     } else if (complete) {
       if (!d.put) ran_.insert({window_, k});
       failed_ += does.fails ? 1 : 0;
-      results_[k] =
-          does.fails
-              ? expectation{false, 0, 0, {{fate::failed, k}}}
-              : expectation{true, result_of(window_, k, d.function, d.put, inputs), does.size, {}};
+      const std::uint64_t value = result_of(window_, k, d.function, d.put, inputs);
+      results_[k] = does.fails
+                        ? error(fate::failed, k)
+                        : std::make_shared<expectation>(expectation{true, value, does.size, {}});
       for (const int child : does.children) {
         spawn(k.home, scope_.specs[static_cast<std::size_t>(child)], false);
       }
@@ -272,16 +278,16 @@ inline bool oracle::tasks() {
 inline void oracle::roots() {
   std::vector<key> open;
   for (const auto& [k, what] : results_) {
-    if (!what.good && !rooted_.contains(k)) open.push_back(k);
+    if (!what->good && !rooted_.contains(k)) open.push_back(k);
   }
   for (bool again = true; again;) {
     again = false;
     for (const key& k : open) {
-      expectation& mine = results_[k];
+      expectation& mine = *results_[k];
       const std::size_t before = mine.roots.size();
       for (const auto& [v, how] : defs_[k].deps) {
-        const expectation* const found = seen_from(k.home, v);
-        if (found != nullptr && !found->good) {
+        const std::shared_ptr<const expectation> found = seen_from(k.home, v);
+        if (found && !found->good) {
           mine.roots.insert(found->roots.begin(), found->roots.end());
         }
       }
@@ -301,7 +307,7 @@ inline bool oracle::verdict() {
     for (const auto& [v, how] : d.deps) {
       if (!unknown(v)) continue;
       any = true;
-      results_[k] = {false, 0, 0, {{fate::not_spawned, v}}};
+      results_[k] = error(fate::not_spawned, v);
       ++failed_;
       rooted_.insert(k);
       break;
@@ -310,13 +316,12 @@ inline bool oracle::verdict() {
   for_each([&](int, program_state& who) {
     if (who.blocked == nullptr || !is_await(who.blocked->what) || !unknown(who.awaited)) return;
     any = true;
-    who.log.push_back(
-        {who.at - 1, window_, false, {false, 0, 0, {{fate::not_spawned, who.awaited}}}});
+    who.log.push_back({who.at - 1, window_, false, error(fate::not_spawned, who.awaited)});
     who.blocked = nullptr;
   });
   if (any) return true;
   for (const key& k : waiting) {
-    results_[k] = {false, 0, 0, {{fate::cycle, k}}};
+    results_[k] = error(fate::cycle, k);
     ++failed_;
     rooted_.insert(k);
   }
@@ -346,7 +351,7 @@ inline bool oracle::end_window() {
   first_failures_.emplace_back();
   for (const auto& [k, what] : results_) {
     past_[{window_, k}] = what;
-    if (!what.good && first_failures_.back().empty()) first_failures_.back() = what.roots;
+    if (!what->good && first_failures_.back().empty()) first_failures_.back() = what->roots;
   }
   for (int rank = 0; rank < job_.ranks; ++rank) {
     auto asked = operation::kind::again;
@@ -370,6 +375,7 @@ inline bool oracle::end_window() {
   results_.clear();
   diverged_.clear();
   refused_.clear();
+  refusals_.clear();
   failed_ = 0;
   rooted_.clear();
   return kind == operation::kind::close;
