@@ -83,12 +83,12 @@ spawn_result basic_node<Any>::spawn(const task_name& task, const definition_view
   }
   if (records_[at].spawned) return spawn_again(at);  // [graph S2]
   records_[at].spawned = true;
-  for (const draft::use_of& one : draft_.uses) consumer(one.value, at, one.use);
   if (here) {
     if (ranks_ > 1 && what.travels) own_.push_back(at);  // [graph A1]
     declare(at, draft_, rank_);
   } else {
     keep_definition(at, draft_);
+    for (const draft::use_of& one : draft_.uses) consumer(one.value, at, one.use);
     announce(at);
   }
   settle();
