@@ -116,8 +116,12 @@ class transport {
       channel(other, rank).clear();
     }
     std::erase_if(sends_, [&](const transfer& one) {
-      return one.to == rank || (one.from == rank && (one.delivered || random.happens(.5)));
+      const bool lost = one.from == rank && (one.delivered || random.happens(.5));
+      return lost || (one.to == rank && one.complete);
     });
+    for (transfer& one : sends_) {  // MPI ends those that are under way to it
+      one.delivered = one.delivered || one.to == rank;
+    }
     for (std::size_t i = 0; i < sends_.size(); ++i) {
       if (sends_[i].from == rank) sends_[i].complete = true;
     }
