@@ -212,8 +212,11 @@ inline void inspector::mix_wave(mixer& hash, const node& self) {
     hash(one ? 1 : 0);
     if (one) mix_bytes(*one);
   }
-  hash(self.root_.last_ ? 1 + self.root_.last_->first : 0)(self.root_.reports_.size());
+  hash(self.root_.last_ ? 1 + self.root_.last_->first : 0);
+  hash(self.root_.last_ ? 1 + self.root_.last_->second : 0)(self.root_.reports_.size());
   for (const auto& [name, known] : self.root_.named_) hash(known.size());
+  for (const auto& [which, item] : self.root_.reports_) mix(hash, item.text);
+  for (const report_item& item : self.reports_) mix(hash, item.text);
   hash(self.reports_.size())(self.own_reports_);
   for (const family_record& one : self.records_.families()) {
     mix(hash, one.facts.name);
@@ -297,6 +300,25 @@ void read_packet(std::span<const std::byte> bytes, Visit visit) {
       visit(one);
     }
   }
+}
+
+/// The messages of a packet in packets of their own.
+inline std::vector<std::vector<std::byte>> split(std::span<const std::byte> bytes) {
+  std::vector<std::vector<std::byte>> all;
+  read_packet(bytes, [&](const message_view& one) {
+    std::vector<std::byte> message;
+    cohort::wire::writer inner(message);
+    inner.byte(static_cast<std::uint8_t>(one.kind));
+    inner.varint(one.epoch);
+    inner.varint(one.body.size());
+    inner.raw(one.body);
+    all.emplace_back();
+    cohort::wire::writer out(all.back());
+    out.put(id_of(one.scope));
+    out.varint(message.size());
+    out.raw(message);
+  });
+  return all;
 }
 
 inline void check_tags_are_back(const endpoint& self, int ranks, int tags) {

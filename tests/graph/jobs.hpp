@@ -478,10 +478,12 @@ inline std::unique_ptr<world> random_world(std::uint64_t seed, int ranks, bool d
     deaths.insert(static_cast<std::uint64_t>(random.between(0, end)));
   }
   const bool greedy = random.happens(.4);
+  const bool splits = random.happens(.4);
   const double laziness = uniform ? 1 : random.choice(lazinesses);
   auto result = std::make_unique<world>(std::move(made), random, told != nullptr);
   result->deaths = std::move(deaths);
   if (greedy) result->be_greedy();
+  result->splits = splits;
   result->damaged = damaged;
   result->add_random_actors();
   if (told != nullptr) told(*result);

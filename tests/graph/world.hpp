@@ -53,6 +53,7 @@ class world {
   std::vector<actor> actors;  // what may happen at any time
   std::vector<actor> lazy;    // what has to happen only when a rank is idle
   std::vector<actor> timers;
+  bool splits = false;             // each message comes alone
   bool damaged = false;            // some packets arrive with other bytes: nothing is promised then
   std::set<std::uint64_t> deaths;  // at these steps somebody dies
 
@@ -294,7 +295,11 @@ inline bool world::flush(int from, int to) {
   packet bytes;
   if (!endpoint_of(from).take_message(to, bytes)) return false;
   watch_.sent(from, to, bytes);
-  net_.send(from, to, std::move(bytes));
+  if (!splits) {
+    net_.send(from, to, std::move(bytes));
+  } else {
+    for (packet& one : split(bytes)) net_.send(from, to, std::move(one));
+  }
   return true;
 }
 
