@@ -50,6 +50,16 @@ struct inspector {
             self.running_,
             self.diverged_.size()};
   }
+  /// Values that are at home here, and here.
+  static std::vector<key> values_of(const node& self, int rank) {
+    std::vector<key> result;
+    for (std::uint32_t i = 0; i < self.records_.size(); ++i) {
+      const record& one = self.records_[i];
+      if (one.value && one.what.home == rank) result.push_back(one.what);
+    }
+    return result;
+  }
+  static bool holds(const node& self) { return !self.held_.empty(); }
   static std::size_t parked(const node& self) { return self.parked_.size(); }
   static bool has_value_of_another_window(const node& self, int window) {
     for (std::uint32_t i = 0; i < self.records_.size(); ++i) {

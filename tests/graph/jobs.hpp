@@ -416,6 +416,7 @@ inline void make_uniform(rng& random, ingredients& on) {
   on.fork = all.fork;
   on.after = all.after;
   on.functions = all.functions;
+  on.local = all.local;
   on.style = random.happens(.5) ? "uniform" : "shuffled";
 }
 

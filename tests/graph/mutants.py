@@ -38,7 +38,7 @@ MUTANTS = {
                               "for (named_family& one : std::vector<named_family>()) {")),
     "placement-once": ("K3", (WAVE, "!one.named || std::exchange(one.told, true)",
                               "!one.named || told_options_ || std::exchange(one.told, true)")),
-    "options-untold": ("K3", (WAVE, "all.named.push_back({{.placement = text}, rank});", "")),
+    "options-untold": ("K3", (WAVE, "all.named.back().facts.placement = text;", "")),
     "stale-asked": ("K4", (PLACE, "if (next.window < window_) return write(", "if (false) return write(")),
     "spawn-twice": ("S2", (FRONT, "if (records_[at].spawned) return spawn_again(at); // [graph S2]"
                            " records_[at].spawned = true; for", "records_[at].spawned = true; for")),
@@ -76,7 +76,7 @@ MUTANTS = {
                                   " --unknown_count_;", ""),
                            (WAVE, "peers_[at].asked = false; // not remembered", "// not")),
     "verdict-final": ("W4", (WAVE, "if (records_[value].decided) continue;",
-                             "if (std::exchange(records_[value].decided, true)) continue;")),
+                             "if (records_[value].decided) continue; records_[value].decided = true;")),
     "push-to-all": ("U1", (VALUES, "peer_of(value, to).consumer = true;",
                            "for (int all = 0; all < ranks_; ++all)"
                            " if (all != rank_) peer_of(value, all).consumer = true;")),
@@ -93,9 +93,9 @@ MUTANTS = {
     "tag-of-sender": ("L2", (TAGS, "one.free.push_back(tag); return what;",
                              "senders_[(static_cast<std::size_t>(from) + 1) % senders_.size()]"
                              ".free.push_back(tag); return what;")),
-    "tag-queue-stuck": ("L2", (ENDPOINT, "what->node->bulk(what->value, std::move(bytes));"
+    "tag-queue-stuck": ("L2", (ENDPOINT, "what->node->bulk(from, what->value, std::move(bytes));"
                                " grant_next(from);",
-                               "what->node->bulk(what->value, std::move(bytes));")),
+                               "what->node->bulk(from, what->value, std::move(bytes));")),
     "inputs-not-held": ("R1", (HOME, "inputs_[what.inputs + i].what = value.value; // [graph R1]", ""),
                         (HOME, "inputs_[known.inputs + (at - known.edges)].what = what;", ""),
                         (HOME, "task_input& each = run.inputs[i];",
@@ -172,7 +172,8 @@ MUTANTS = {
                             "(all.kinds & waits::fence) != 0 && (all.kinds & waits::again) == 0"
                             " ? verdict_kind::fence")),
     "uncounted-kind": ("T1", (MESSAGE, "return kind < message_kind::up; } /// Whether",
-                              "return kind < message_kind::up && kind != message_kind::want; }")),
+                              "return kind < message_kind::up && kind != message_kind::want; }"
+                               " /// Whether")),
     "uncounted-data": ("T1", (TRANSFER, "++sent_;", ""), (TRANSFER, "++received_;", "")),
     "grant-refused": ("L3", (TRANSFER, "peer& to = peer_of(value, from);",
                              "peer& to = peer_of(value, from); if (cancelled_) return;")),

@@ -134,6 +134,8 @@ class place {
     }
   };
   [[nodiscard]] std::uint64_t digest() const;
+  /// No message is under way: who has taken a value has it, and home has not (graph M3).
+  void check_taken() const;
   [[nodiscard]] whereabouts where() const { return {scope_, rank_, window_}; }
 
  private:
@@ -576,6 +578,8 @@ inline void place::window_ended() {
   const bool closes = machine_->closed();
   check(broken || running_.empty(), "T2 ", where(), ": a window ends while a task runs");
   if (!broken) check_memory(asked);
+  check(!job_.fail_fast || report.failed == 0 || report.cancelled, "F4 ", where(),
+        ": a task has failed, and the scope is not cancelled");
   for (producer_state& who : producers_) {
     if (!who.runs) continue;
     who.blocked = nullptr;
@@ -620,6 +624,14 @@ inline void place::repeat() {
       if (!d.put) notes_.saw(scope_, window_ + 1, k, d);
     }
   }
+}
+
+inline void place::check_taken() const {
+  if (ended_ || machine_->cause()) return;
+  for (const key& k : inspector::values_of(*machine_, rank_)) {
+    check(!notes_.taken.contains(at(k)), "M3 ", where(), " keeps a value that was taken");
+  }
+  check(!job_.uniform || !inspector::holds(*machine_), "M3 ", where(), " holds a value for nobody");
 }
 
 inline bool place::passive() const {

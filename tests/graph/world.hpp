@@ -403,6 +403,7 @@ inline void world::check_quiet(int scope) {
   for (int rank = 1; rank < job_.ranks; ++rank) {
     const place& other = at(scope, rank);
     check(other.passive(), "T4 the wave ends early: ", other.where(), " is active");
+    other.check_taken();
     for (int to = 0; to < job_.ranks; ++to) {
       if (to != rank) flush(rank, to);
     }

@@ -113,7 +113,8 @@ def compiled(folder, of, args):
         [args.compiler, "-std=c++20", "-O1", "-w", f"-I{folder}/include", f"-I{folder}/tests",
          *options, str(folder / "tests" / of.layer / "jobs.cpp"), "-o", str(folder / "jobs")],
         capture_output=True, text=True, check=False)
-    problem = build.stderr.strip().splitlines()[0] if build.returncode else ""
+    errors = [line for line in build.stderr.splitlines() if "error" in line]
+    problem = "".join(errors[:1]) or build.stderr if build.returncode else ""
     return folder / "jobs", problem
 
 
