@@ -88,7 +88,7 @@ spawn_result basic_node<Any>::spawn(const task_name& task, const definition_view
     declare(at, draft_, rank_);
   } else {
     keep_definition(at, draft_);
-    for (const draft::use_of& one : draft_.uses) consumer(one.value, at, one.use);
+    for (const draft::use_of& one : draft_.uses) consumer(one.value, at, one.use);  // [graph U1]
     announce(at);
   }
   settle();

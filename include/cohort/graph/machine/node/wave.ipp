@@ -22,7 +22,12 @@ namespace cohort::graph::machine {
 // Nothing here moves, and nothing is to be flushed. [graph T2]
 template <class Any>
 bool basic_node<Any>::passive() const noexcept {
-  return idle() && unsent_count_ == 0 && fresh_.empty() && compare_count_ == 0 && queued_ == 0;
+  if (!idle() || unsent_count_ != 0 || !fresh_.empty() || compare_count_ != 0 || queued_ != 0) {
+    return false;
+  }
+  // Some producer waits: a rank on which all have ended asks for nothing, and so never fences.
+  return std::any_of(producers_.begin(), producers_.end(),
+                     [](const producer_state& one) { return one.awaits != 0 || one.ending; });
 }
 
 // Once per DOWN, after the children. True at the root, which has then decided. [graph T3]
