@@ -6,6 +6,7 @@
 /// it, forgets it, and checks what its last task has made.
 
 #include <cohort/core/asio.hpp>
+#include <cohort/graph.hpp>
 
 #include <cstdint>
 #include <stdexcept>
@@ -60,3 +61,13 @@ namespace with_taskflow {
 [[nodiscard]] bool present() noexcept;
 cost run(const shape& what);  ///< on one thread; tasks are objects, not names
 }  // namespace with_taskflow
+
+/// The protocol of one rank without engine, coroutines and types: the machine beneath
+/// `with_cohort`.
+namespace with_machine {
+cost run(const shape& what);
+}
+
+namespace with_cohort {
+asio::awaitable<cost> run(cohort::graph::tasks& graphs, shape what);
+}
