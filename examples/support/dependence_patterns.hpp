@@ -28,7 +28,7 @@ enum class dependence {
   random_nearest,
 };
 
-constexpr std::array dependence_names{"trivial", "no_comm", "stencil_1d",    "stencil_1d_periodic",
+inline constexpr std::array dependence_names{"trivial", "no_comm", "stencil_1d",    "stencil_1d_periodic",
                                       "dom",     "tree",    "fft",           "all_to_all",
                                       "nearest", "spread",  "random_nearest"};
 
@@ -59,8 +59,13 @@ struct dependence_pattern {
     return sum;
   }
 
-  /// Which points of the step before this one reads, in rising order. The same after `repeats()`
-  /// steps, but for points that the step before does not have.
+  /// Who reads whom is the same after so many steps, but for points that a step does not have.
+  long repeats() const {
+    if (kind == dependence::fft) return levels();
+    return kind == dependence::spread || kind == dependence::random_nearest ? period : 1;
+  }
+
+  /// Which points of the step before this one reads, in rising order.
   void reads(long step, long point, std::vector<long>& into) const {
     into.clear();
     const auto range = [&](long first, long last) {

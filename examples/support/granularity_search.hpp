@@ -14,7 +14,7 @@ namespace support {
 /// first twice as much each time until half of the time is work, then between the last two.
 class granularity_search {
  public:
-  explicit granularity_search(long most_rounds = 1L << 22) : most_(most_rounds) {}
+  explicit granularity_search(long most_rounds = 1L << 15) : most_(most_rounds) {}
 
   bool done() const { return done_; }
   long rounds() const { return next_; }  ///< in each task of the next run
