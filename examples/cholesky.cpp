@@ -11,34 +11,12 @@
 #include <cstdio>
 #include <random>
 #include <vector>
-#include "support/digits.hpp"
-#include "support/tiles.hpp"
+#include "support/covariance.hpp"
 
 namespace graph = cohort::graph;
-using graph::take, support::tile, support::factor, support::solve, support::update;
-constexpr double ridge = 0.1, tolerance = 1e-10;
-
-/// A covariance matrix as a Gaussian process has it: the more alike two digits are, the larger.
-struct covariance {
-  support::batch digits;
-  int tiles;
-  std::size_t side;  ///< of a tile
-
-  std::size_t size() const { return std::size_t(tiles) * side; }
-  double at(std::size_t row, std::size_t column) const {
-    double distance = 0;
-    for (std::size_t p = 0; p < 64; ++p)
-      distance += std::pow(double(digits[row][p] - digits[column][p]) / 16, 2);
-    return std::exp(-distance / 16) + (row == column ? ridge : 0);
-  }
-  tile load(int i, int j) const {
-    tile made;
-    for (std::size_t r = 0; r < side; ++r)
-      for (std::size_t c = 0; c < side; ++c)
-        made.push_back(at(std::size_t(i) * side + r, std::size_t(j) * side + c));
-    return made;
-  }
-};
+using graph::take, support::covariance, support::tile;
+using support::factor, support::solve, support::update;
+constexpr double tolerance = 1e-10;
 
 /// What this rank spawns, and in which order: everything as it is written, or a random part of it,
 /// such that each task is spawned by one rank at least.
@@ -100,7 +78,7 @@ double difference(const covariance& matrix, const std::vector<tile>& lower) {
     for (std::size_t j = 0; j <= i; j += side, ++one)
       for (std::size_t e = 0; e < one->size(); ++e)
         worst = std::max(worst, std::abs((*one)[e] - whole[(i + e / side) * size + j + e % side]));
-  return worst / std::sqrt(1 + ridge);
+  return worst / std::sqrt(matrix.at(0, 0));
 }
 
 asio::awaitable<int> run(cohort::communicator world, std::string file, int tiles, std::size_t side,

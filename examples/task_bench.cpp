@@ -33,12 +33,12 @@ stamp run_point(long step, long point, long rounds, std::uint64_t expected,
 }
 
 /// A row is cut into parts of almost equal size, one for each rank.
-int part_of(std::span<const std::int64_t> step_and_point, int ranks, long width) {
+int part_of(graph::indices step_and_point, int ranks, long width) {
   return int(step_and_point[1] * ranks / width);
 }
 
 asio::awaitable<void> run_steps(graph::scope& scope, dependence_pattern pattern, long rounds) {
-  auto points = scope.tasks<&run_point>("point", graph::placed<&part_of>(pattern.width));
+  auto points = scope.tasks<&run_point>("point", graph::placement::by<&part_of>(pattern.width));
   std::vector<long> reads;
   std::vector<graph::task<stamp>> inputs;
   for (long step = 0; step < pattern.steps; ++step) {

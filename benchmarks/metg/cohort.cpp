@@ -22,12 +22,12 @@ stamp run_point(long step, long point, long rounds, std::uint64_t expected,
   return {step, point};
 }
 
-int home_of(std::span<const std::int64_t> step_and_point, int ranks, long width) {
+int home_of(graph::indices step_and_point, int ranks, long width) {
   return part_of(step_and_point[1], ranks, width);
 }
 
 asio::awaitable<void> run_steps(graph::scope& scope, dependence_pattern pattern, long rounds) {
-  auto points = scope.tasks<&run_point>("point", graph::placed<&home_of>(pattern.width));
+  auto points = scope.tasks<&run_point>("point", graph::placement::by<&home_of>(pattern.width));
   std::vector<long> reads;
   std::vector<graph::task<stamp>> inputs;
   for (long step = 0; step < pattern.steps; ++step) {

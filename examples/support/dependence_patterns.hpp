@@ -28,9 +28,9 @@ enum class dependence {
   random_nearest,
 };
 
-inline constexpr std::array dependence_names{"trivial", "no_comm", "stencil_1d",    "stencil_1d_periodic",
-                                      "dom",     "tree",    "fft",           "all_to_all",
-                                      "nearest", "spread",  "random_nearest"};
+inline constexpr std::array dependence_names{
+    "trivial",    "no_comm", "stencil_1d", "stencil_1d_periodic", "dom", "tree", "fft",
+    "all_to_all", "nearest", "spread",     "random_nearest"};
 
 struct point_range {
   long first = 0, end = 0;
