@@ -10,6 +10,7 @@
 #include <cohort/comm/src.hpp>
 #include <cohort/coordinator/src.hpp>
 #include <cohort/core/src.hpp>
+#include <cohort/graph/src.hpp>
 #include <cohort/mpi/src.hpp>
 #include <cohort/p2p/src.hpp>
 #include <cohort/progress/src.hpp>

@@ -59,6 +59,13 @@ enum class errc {
   wrong_device,             ///< a stream and a buffer are on different devices
   device_ordered,           ///< a coordinator orders what runs on the device
   withdrawn,                ///< a rank took the operation back before all were ready
+  task_failed,              ///< a task of a graph, or one that it depends on, has thrown
+  not_spawned,              ///< no rank has spawned or put the task that is needed
+  cycle,                    ///< the task depends on itself, directly or through others
+  taken,                    ///< the value has gone to its last reader
+  cancelled,                ///< the scope of the task graph was cancelled
+  stale_name,               ///< the task was named before the last fence
+  diverged,                 ///< the task was spawned before with another definition
   not_initialised = not_initialized
 };
 
@@ -288,6 +295,20 @@ namespace detail {
       return "a coordinator orders the operations on this device";
     case errc::withdrawn:
       return "it was taken back before all ranks were ready";
+    case errc::task_failed:
+      return "a task has failed";
+    case errc::not_spawned:
+      return "no rank has spawned the task";
+    case errc::cycle:
+      return "the task depends on itself";
+    case errc::taken:
+      return "the value has been taken";
+    case errc::cancelled:
+      return "the scope was cancelled";
+    case errc::stale_name:
+      return "the task was named in an earlier window";
+    case errc::diverged:
+      return "the task has been spawned with another definition";
   }
   return "unknown error of cohort";
 }

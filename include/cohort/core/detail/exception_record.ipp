@@ -2,12 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// One exception that travels, and the types that are known by name: for `cluster/error.hpp`.
+/// One exception that travels, and the types that are known by name: for `core/exception.hpp`.
 ///
 /// On the wire: rank, host, the number of levels, then each exception from the outside in: kind,
 /// type, text, and what the kind has besides.
 
-#include <cohort/core/asio.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/wire.hpp>
@@ -27,7 +26,7 @@
 #include <typeinfo>
 #include <variant>
 
-namespace cohort::cluster {
+namespace cohort {
 
 namespace detail {
 
@@ -56,8 +55,8 @@ class with_text : public Base {
   std::string name = demangled(type.name());
   for (bool changed = true; changed;) {
     changed = false;
-    for (const std::string_view around : {"std::_Nested_exception<", "std::__1::__nested<",
-                                          "cohort::cluster::detail::with_text<"}) {
+    for (const std::string_view around :
+         {"std::_Nested_exception<", "std::__1::__nested<", "cohort::detail::with_text<"}) {
       if (!name.starts_with(around) || !name.ends_with('>')) continue;
       name = name.substr(around.size(), name.size() - around.size() - 1);
       if (name.ends_with(' ')) name.pop_back();
@@ -87,19 +86,6 @@ class with_text : public Base {
   if (text.size() <= limit) return std::string(text);
   std::string shorter(text.substr(0, limit));
   return shorter.append("... (").append(std::to_string(text.size() - limit)).append(" bytes more)");
-}
-
-/// The categories of Asio are registered with the first exception that travels.
-template <class Any = void>
-void register_categories() {
-  static const bool done = [] {
-    register_category(asio::error::get_system_category());
-    register_category(asio::error::get_addrinfo_category());
-    register_category(asio::error::get_netdb_category());
-    register_category(asio::error::get_misc_category());
-    return true;
-  }();
-  static_cast<void>(done);
 }
 
 // --- One exception ------------------------------------------------------------------------------
@@ -260,4 +246,4 @@ std::exception_ptr make_from_fields(const exception_record& from, const std::str
 
 }  // namespace detail
 
-}  // namespace cohort::cluster
+}  // namespace cohort

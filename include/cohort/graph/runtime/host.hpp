@@ -1,0 +1,106 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file
+/// All scopes of one rank as an interface: what `graph::tasks` calls.
+
+#include <cohort/comm/communicator.hpp>
+#include <cohort/core/asio.hpp>
+#include <cohort/graph/error.hpp>
+#include <cohort/graph/runtime/await.hpp>
+#include <cohort/graph/runtime/open_scope.hpp>
+
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+namespace cohort::graph {
+
+/// The same on all ranks, but for the threads.
+struct tasks_options {
+  std::size_t eager = 8192;         ///< bytes; a larger value is announced before it is sent
+  std::size_t credit = 256 * 1024;  ///< bytes that a rank sends another one unasked
+  bool fail_fast = false;           ///< the first task that fails cancels its scope
+  bool warn_on_divergence = false;  ///< only logs where ranks differ: `run` does not throw for it
+  int threads = 0;                  ///< see on_threads
+
+  /// The functions of tasks run on so many threads of this rank, while its loop communicates. Those
+  /// that take a task_context, and coroutines, stay on the loop.
+  tasks_options& on_threads(int count) & {
+    threads = count;
+    return *this;
+  }
+  tasks_options&& on_threads(int count) && {
+    threads = count;
+    return std::move(*this);
+  }
+};
+
+namespace runtime {
+
+/// *Threads*: that of the loop.
+class host {
+ public:
+  host(const host&) = delete;
+  host& operator=(const host&) = delete;
+  virtual ~host() = default;
+
+  [[nodiscard]] virtual open_scope& open(std::string_view name) = 0;
+  /// The program of a scope has gone without closing it: it is cancelled, and closes in the
+  /// background.
+  virtual void abandon(open_scope& one) noexcept = 0;
+  /// What `run` throws at the end of a scope; null for nothing.
+  [[nodiscard]] virtual std::exception_ptr verdict(const report& ended) const = 0;
+  /// No scope is opened any more.
+  virtual void leave() noexcept = 0;
+
+  // At the end of the context: see progress::kept_until_closed.
+  [[nodiscard]] virtual bool closed() const noexcept = 0;
+  virtual void end() = 0;
+  virtual void drive() = 0;
+  virtual void settle_tasks() = 0;
+  virtual void destroy_tasks() = 0;
+  void abandon() { end(); }
+
+ protected:
+  host() noexcept {}
+};
+
+template <class Any>
+[[nodiscard]] std::shared_ptr<host> make_host(const communicator& world,
+                                              const tasks_options& options);
+
+/// A scope while its program runs.
+class opened_scope {
+ public:
+  opened_scope(std::shared_ptr<host> by, open_scope& one) noexcept
+      : host_(std::move(by)), scope_(&one), opening_(one.opening()) {}
+  opened_scope(const opened_scope&) = delete;
+  opened_scope& operator=(const opened_scope&) = delete;
+  ~opened_scope() {
+    if (scope_->opening() == opening_) host_->abandon(*scope_);
+  }
+
+  [[nodiscard]] open_scope& operator*() const noexcept { return *scope_; }
+  /// Completes when all ranks have closed it, with what has to be said.
+  [[nodiscard]] asio::awaitable<report> close() const {
+    asio::use_awaitable_t<> token;
+    return initiate(scope_, window_body{{}, machine::window_end::close, opening_, true}, token);
+  }
+  [[nodiscard]] std::exception_ptr verdict(const report& ended) const {
+    return host_->verdict(ended);
+  }
+
+ private:
+  std::shared_ptr<host> host_;
+  open_scope* scope_;
+  std::uint64_t opening_;
+};
+
+}  // namespace runtime
+}  // namespace cohort::graph
+
+#include <cohort/graph/runtime/rank_host.hpp>

@@ -1,0 +1,208 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file
+/// How the messages and large values of a rank reach the others.
+
+#include <cohort/comm/channel.hpp>
+#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/requests/source.hpp>
+#include <cohort/core/log.hpp>
+#include <cohort/graph/machine/content.hpp>
+#include <cohort/graph/machine/endpoint.hpp>
+#include <cohort/mpi/post.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace cohort::graph::runtime {
+
+/// Messages go over one communicator with one tag, large values over its exchange, with the tag
+/// that the receiver has chosen (graph L2). Nothing leaves before the communicators are made.
+///
+/// All that MPI tells comes by the loop, not inside looks: what it sets off runs tasks.
+template <class Any>
+class messenger {
+ public:
+  /// Hears of what has happened.
+  class client {
+   public:
+    virtual void has_news() noexcept = 0;
+
+   protected:
+    ~client() = default;
+  };
+
+  messenger(machine::basic_endpoint<Any>& all, client& whose, int rank) noexcept
+      : all_(all), client_(whose), rank_(rank) {}
+
+  /// `owner` hears of messages, and hands them on to this.
+  void open(communicator made, std::weak_ptr<comm::mailbox::owner> owner) {
+    over_ = std::move(made);
+    mailbox_ = std::make_shared<comm::mailbox>(
+        over_, comm::channel_options{.send_verb = "graph_send", .receive_verb = "graph_recv"});
+    mailbox_->open(std::move(owner));
+  }
+  [[nodiscard]] bool is_open() const noexcept { return mailbox_ != nullptr; }
+
+  /// Sends what is written, unless a message to that rank is still under way.
+  void flush() {
+    if (!mailbox_ || closed_) return;
+    for (int to = 0; to < over_.size(); ++to) {
+      if (!all_.has_message(to) || mailbox_->sending(to)) continue;
+      mailbox_->send(to, 0, [&](std::vector<std::byte>& out) { all_.take_message(to, out); });
+    }
+  }
+  [[nodiscard]] bool is_quiet() const {
+    if (!mailbox_) return true;
+    for (int to = 0; to < over_.size(); ++to) {
+      if (all_.has_message(to) && !is_lost(to)) return false;
+    }
+    return transfers_.empty() && !mailbox_->sending();
+  }
+  void close() {
+    if (!std::exchange(closed_, true) && mailbox_) mailbox_->close();
+  }
+  /// MPI has nothing of it any more, so the communicators can be freed.
+  void release() noexcept {
+    mailbox_ = nullptr;
+    over_ = communicator();
+  }
+
+  void receive_value(int from, int tag, std::size_t bytes) {
+    begin(std::make_unique<transfer>(*this, from, tag, std::vector<std::byte>(bytes)));
+  }
+  void send_value(int to, int tag, machine::content_ptr what) {
+    begin(std::make_unique<transfer>(*this, to, tag, std::move(what)));
+  }
+
+  // ---- of the mailbox ----
+  void received(int from, std::span<const std::byte> message) {
+    if (is_lost(from)) return;
+    try {
+      all_.receive(from, message);
+    } catch (const std::system_error& bad) {
+      lose(from, std::string("it has sent what is no message: ") + bad.what());
+    }
+    client_.has_news();
+  }
+  void sent(int to, std::error_code failed) {
+    if (failed) lose(to, failed.message());
+    client_.has_news();
+  }
+  void failed(int peer, std::error_code why) {
+    const std::string text =
+        why == errc::invalid_argument ? "it has sent what is no message" : why.message();
+    for (int each = 0; each < over_.size(); ++each) {
+      if (each != rank_ && (peer < 0 || each == peer)) lose(each, text);
+    }
+    client_.has_news();
+  }
+
+  /// Nothing comes from that rank any more, and nothing is sent to it (graph X1).
+  void lose(int peer, const std::string& why) {
+    if (closed_ || is_lost(peer)) return;
+    lost_.push_back(peer);
+    log::write(log::level::error, "rank " + std::to_string(rank_) + ": graph: rank " +
+                                      std::to_string(peer) + " is lost: " + why);
+    all_.lost(peer);
+    for (transfer* const one : std::vector(transfers_)) {
+      if (one->peer == peer && one->cancellable) over_.state()->source.cancel(*one);
+    }
+    client_.has_news();
+  }
+
+ private:
+  class transfer;
+
+  [[nodiscard]] bool is_lost(int rank) const noexcept {
+    return std::find(lost_.begin(), lost_.end(), rank) != lost_.end();
+  }
+  void begin(std::unique_ptr<transfer> one) {
+    comm::request_source& requests = over_.state()->source;
+    int code = MPI_SUCCESS;
+    {
+      const comm::request_source::guard hold(requests);
+      code = one->post(over_.state()->exchange.native(), requests);
+    }
+    if (code != MPI_SUCCESS) return lose(one->peer, mpi::make_error(code).message());
+    transfers_.push_back(one.release());
+    over_.state()->engine.started();
+  }
+  void ended(transfer& one) {
+    std::erase(transfers_, &one);
+    if (one.failed() && !is_lost(one.peer)) lose(one.peer, one.error().message());
+    if (one.is_receive()) {
+      all_.transferred(one.peer, one.tag, std::move(one.bytes));
+    } else {
+      all_.sent_value(one.peer, one.tag);
+    }
+    client_.has_news();
+  }
+
+  machine::basic_endpoint<Any>& all_;
+  client& client_;
+  int rank_;
+  communicator over_;
+  std::shared_ptr<comm::mailbox> mailbox_;
+  std::vector<transfer*> transfers_;
+  std::vector<int> lost_;
+  bool closed_ = false;
+};
+
+/// A large value that MPI works on.
+template <class Any>
+class messenger<Any>::transfer final : public comm::request_operation {
+ public:
+  transfer(messenger& owner, int from, int with, std::vector<std::byte> memory) noexcept
+      : transfer(owner, from, with) {
+    bytes = std::move(memory);
+    this->request_operation::bytes = bytes.size();
+    verb = "graph_recv";
+    cancellable = true;
+  }
+  transfer(messenger& owner, int to, int with, machine::content_ptr what) noexcept
+      : transfer(owner, to, with) {
+    content_ = std::move(what);
+    this->request_operation::bytes = content_->bytes().size();
+    verb = "graph_send";
+  }
+
+  [[nodiscard]] bool is_receive() const noexcept { return !content_; }
+  int post(MPI_Comm over, comm::request_source& requests) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    const auto count = static_cast<MPI_Count>(this->request_operation::bytes);
+    const int code =
+        is_receive() ? mpi::post::irecv(bytes.data(), count, MPI_BYTE, peer, tag, over, &request)
+                     : mpi::post::isend(content_->bytes().data(), count, MPI_BYTE, peer, tag, over,
+                                        &request);
+    if (code == MPI_SUCCESS) requests.add(request, *this);
+    return code;
+  }
+
+  int tag;
+  std::vector<std::byte> bytes;
+
+ private:
+  transfer(messenger& owner, int with, int by) noexcept
+      : request_operation(&run), tag(by), owner_(owner) {
+    rank = owner.rank_;
+    peer = with;
+  }
+  static void run(operation* base, action what) {
+    const std::unique_ptr<transfer> self(static_cast<transfer*>(base));
+    if (what != action::destroy) self->owner_.ended(*self);
+  }
+
+  messenger& owner_;
+  machine::content_ptr content_;
+};
+
+}  // namespace cohort::graph::runtime

@@ -1,0 +1,74 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file
+/// How the name of a task becomes its key: hashes that are equal on all ranks (graph K1).
+
+#include <cohort/graph/machine/names.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+
+namespace cohort::graph::runtime {
+
+/// Both halves of the product of two numbers: one multiplication that mixes all of their bits.
+[[nodiscard]] constexpr std::uint64_t mixed(std::uint64_t a, std::uint64_t b) noexcept {
+  __extension__ using wide = unsigned __int128;
+  const wide product = static_cast<wide>(a) * b;
+  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64U);
+}
+
+inline constexpr std::uint64_t odd_a = 0xa0761d6478bd642fU;
+inline constexpr std::uint64_t odd_b = 0xe7037ed1a0b428dbU;
+inline constexpr std::uint64_t odd_c = 0x8ebc6af09c88c6e3U;
+inline constexpr std::uint64_t odd_d = 0x589965cc75374cc3U;
+
+/// Of the indices alone: families of the same indices have the same home by it.
+[[nodiscard]] inline machine::digest128 hash_of(std::span<const std::int64_t> indices) noexcept {
+  std::uint64_t low = odd_a ^ indices.size();
+  std::uint64_t high = odd_b + indices.size();
+  for (const std::int64_t one : indices) {
+    const auto bits = static_cast<std::uint64_t>(one);
+    low = mixed(low ^ bits, odd_c);
+    high = mixed(high + bits, odd_d ^ low);
+  }
+  return {low, high};
+}
+
+[[nodiscard]] constexpr machine::digest128 hash_of(std::string_view text) noexcept {
+  std::uint64_t low = odd_a ^ text.size();
+  std::uint64_t high = odd_b + text.size();
+  while (!text.empty()) {
+    std::uint64_t bits = 0;
+    const std::size_t count = text.size() < sizeof bits ? text.size() : sizeof bits;
+    for (std::size_t i = 0; i < count; ++i) {
+      bits |= static_cast<std::uint64_t>(static_cast<unsigned char>(text[i])) << (8 * i);
+    }
+    low = mixed(low ^ bits, odd_c);
+    high = mixed(high + bits, odd_d ^ low);
+    text.remove_prefix(count);
+  }
+  return {low, high};
+}
+
+/// What the keys of a family have in common.
+[[nodiscard]] inline machine::digest128 seed_of(const machine::scope_id& scope,
+                                                std::string_view family) noexcept {
+  const machine::digest128 name = hash_of(family);
+  return {mixed(name.low ^ scope.name, odd_b ^ scope.opening),
+          mixed(name.high ^ scope.opening, odd_a ^ scope.name)};
+}
+
+[[nodiscard]] inline machine::key key_of(const machine::digest128& seed,
+                                         const machine::digest128& indices,
+                                         std::int32_t home) noexcept {
+  const std::uint64_t low = mixed(seed.low ^ indices.low, odd_d ^ indices.high);
+  const std::uint64_t high = mixed(seed.high ^ indices.high, odd_a ^ indices.low);
+  return {low, static_cast<std::uint32_t>(high), home};
+}
+
+}  // namespace cohort::graph::runtime

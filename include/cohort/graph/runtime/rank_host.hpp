@@ -1,0 +1,324 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file
+/// One rank of the task graph on the engine: its scopes, and the turn in which it does what has
+/// become possible.
+
+#include <cohort/core/asio.hpp>
+#include <cohort/core/function_table.hpp>
+#include <cohort/core/log.hpp>
+#include <cohort/graph/runtime/host.hpp>
+#include <cohort/graph/runtime/messenger.hpp>
+#include <cohort/graph/runtime/naming.hpp>
+#include <cohort/graph/runtime/scheduler.hpp>
+#include <cohort/graph/runtime/scope_on_node.hpp>
+#include <cohort/progress/context.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace cohort::graph::runtime {
+
+/// Everything happens in turns, and a turn is asked for by whatever happens: a spawn, an await, the
+/// end of a task, a message. A turn
+///
+/// 1. runs ready tasks, for a slice;
+/// 2. does what the nodes say: posts receives, ends awaits and windows;
+/// 3. sends what they have written;
+/// 4. if tasks are left, looks, and has another turn behind whatever else the loop has to do.
+///
+/// A rank on which nothing happens has no turn, and its engine sleeps until a message rings.
+template <class Any>
+class rank_host final : public host,
+                        public std::enable_shared_from_this<rank_host<Any>>,
+                        public scope_owner,
+                        private comm::mailbox::owner,
+                        private messenger<Any>::client {
+ public:
+  rank_host(progress::engine& engine, const communicator& world, const tasks_options& options)
+      : engine_(engine),
+        options_(options),
+        rank_(world.rank()),
+        ranks_(world.size()),
+        endpoint_(rank_, ranks_),
+        messenger_(endpoint_, *this, rank_),
+        scheduler_(engine, options.threads),
+        turn_(*this) {}
+
+  /// Makes the communicators. Collective.
+  void start(const communicator& world) {
+    if (ranks_ == 1) return;
+    world.dup([self = this->shared_from_this()](const std::error_code& failed, communicator made) {
+      self->started(failed, std::move(made));
+    });
+  }
+
+  // ---- host ----
+  [[nodiscard]] open_scope& open(std::string_view name) override {
+    if (leaving_ || ended_) throw cohort::error(errc::closed, "graph: no scope is opened any more");
+    const auto at = openings_.try_emplace(std::string(name), 0).first;
+    machine::node_options with;
+    with.rank = rank_;
+    with.ranks = ranks_;
+    with.eager = options_.eager;
+    with.credit = options_.credit;
+    with.fail_fast = options_.fail_fast;
+    with.agreed = agreed();
+    scope& one = free_scope();
+    one.open(endpoint_, {hash_of(name).low, ++at->second}, with);
+    open_.push_back(&one);
+    return one;
+  }
+  void abandon(open_scope& one) noexcept override try {
+    if (ended_ || engine_.stopped()) return;
+    auto& mine = static_cast<scope&>(one);
+    machine::failure cause;
+    cause.code = errc::cancelled;
+    cause.rank = rank_;
+    cause.text = "rank " + std::to_string(rank_) + ": the program of the scope has gone";
+    mine.node()->cancel(std::move(cause));
+    mine.node()->end_window({}, machine::window_end::close);
+    wake();
+  } catch (const std::exception& problem) {
+    log::write(log::level::error, std::string("graph: leaving a scope: ") + problem.what());
+  }
+  [[nodiscard]] std::exception_ptr verdict(const report& ended) const override {
+    if (ended.cancelled) return exception_of(*ended.cancelled);
+    const bool diverged = !ended.divergences.empty() && !options_.warn_on_divergence;
+    if (!diverged && ended.failed == 0 && !ended.first_failure) return nullptr;
+    if (!diverged && ended.first_failure) {
+      report without = ended;
+      without.divergences.clear();
+      return nested_in(graph::error(without), exception_within(*ended.first_failure));
+    }
+    return std::make_exception_ptr(graph::error(ended));
+  }
+  void leave() noexcept override {
+    leaving_ = true;
+    wake();
+  }
+  using host::abandon;
+  [[nodiscard]] bool closed() const noexcept override { return closed_; }
+  void end() override {
+    ended_ = true;
+    scheduler_.stop();
+    messenger_.close();
+  }
+  void drive() override {}
+  void settle_tasks() override {}
+  void destroy_tasks() override {
+    for (scope* const one : std::vector(open_)) one->drop_waiters();
+  }
+
+  // ---- scope_owner ----
+  void wake() noexcept override {
+    if (turn_.is_due || ended_) return;
+    turn_.is_due = true;
+    turn_.keep = this->shared_from_this();
+    engine_.post(&turn_);
+  }
+
+ private:
+  using scope = scope_on_node<Any>;
+  using clock = std::chrono::steady_clock;
+  static constexpr auto want_delay = std::chrono::microseconds(200);
+  static constexpr auto announce_delay = std::chrono::milliseconds(1);
+
+  class turn_operation final : public progress::operation {
+   public:
+    explicit turn_operation(rank_host& of) noexcept : operation(&run), owner_(of) {}
+    bool is_due = false;
+    std::shared_ptr<rank_host> keep;
+
+   private:
+    static void run(operation* base, action what) {
+      auto& self = *static_cast<turn_operation*>(base);
+      const std::shared_ptr<rank_host> hold = std::move(self.keep);
+      self.is_due = false;
+      if (what != action::destroy) self.owner_.turn();
+    }
+    rank_host& owner_;
+  };
+
+  [[nodiscard]] scope& free_scope() {
+    for (const auto& each : scopes_) {
+      if (!each->is_open()) return *each;
+    }
+    scopes_.push_back(std::make_unique<scope>(*this, engine_, rank_, ranks_));
+    return *scopes_.back();
+  }
+  /// What must be equal on all ranks (graph K3).
+  [[nodiscard]] std::string agreed() const {
+    std::string text = "eager " + std::to_string(options_.eager) + ", credit " +
+                       std::to_string(options_.credit) + ", fail_fast " +
+                       (options_.fail_fast ? "yes" : "no") + ", functions ";
+    const sha256_digest& functions = function_table::instance().digest();
+    constexpr std::string_view digits = "0123456789abcdef";
+    for (std::size_t i = 0; i < 8; ++i) {
+      const auto byte = static_cast<unsigned>(functions[i]);
+      text += digits[(byte >> 4U) & 15U];
+      text += digits[byte & 15U];
+    }
+    return text;
+  }
+
+  void started(const std::error_code& failed, communicator made) {
+    if (ended_) return;
+    if (!failed) {
+      messenger_.open(std::move(made),
+                      std::shared_ptr<comm::mailbox::owner>(this->shared_from_this(), this));
+    } else {
+      for (int each = 0; each < ranks_; ++each) {
+        if (each != rank_) messenger_.lose(each, "no communicators: " + failed.message());
+      }
+    }
+    wake();
+  }
+
+  void turn() {
+    if (ended_) return;
+    const bool more = scheduler_.run_slice(open_, *this);
+    do_actions();
+    hurry(more);
+    messenger_.flush();
+    if (more) {
+      if (!turn_.is_due) {
+        turn_.is_due = true;
+        turn_.keep = this->shared_from_this();
+        engine_.loop().post(turn_);
+      }
+      engine_.look();
+    }
+    if (leaving_) try_to_close();
+  }
+  void do_actions() {
+    for (std::size_t i = 0; i < open_.size();) {
+      if (open_[i]->is_open() && !open_[i]->do_actions()) {
+        ++i;
+      } else {
+        open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(i));
+      }
+    }
+  }
+  /// A rank that is not idle announces and asks all the same, after some time. In turns that follow
+  /// one another the time is looked at; else a timer ends it.
+  void hurry(bool busy) {
+    bool wants = false;
+    bool announcements = false;
+    for (scope* const one : open_) {
+      wants = wants || one->node()->has_wants();
+      announcements = announcements || one->node()->has_announcements();
+    }
+    if (!wants && !announcements) {
+      wants_until_.reset();
+      announcements_until_.reset();
+      return;
+    }
+    const auto now = clock::now();
+    if (!wants) wants_until_.reset();
+    if (!announcements) announcements_until_.reset();
+    if (wants && !wants_until_) wants_until_ = now + want_delay;
+    if (announcements && !announcements_until_) announcements_until_ = now + announce_delay;
+    const bool wants_due = wants && now >= *wants_until_;
+    const bool announcements_due = announcements && now >= *announcements_until_;
+    for (scope* const one : open_) {
+      if (wants_due) one->node()->flush_wants();
+      if (announcements_due) one->node()->flush_announcements();
+    }
+    if (wants_due) wants_until_.reset();
+    if (announcements_due) announcements_until_.reset();
+    if (!busy) start_timer();
+  }
+  void start_timer() {
+    if (timer_waits_ || (!wants_until_ && !announcements_until_)) return;
+    if (!timer_) timer_.emplace(engine_.context());
+    timer_->expires_at(std::min(wants_until_.value_or(clock::time_point::max()),
+                                announcements_until_.value_or(clock::time_point::max())));
+    timer_waits_ = true;
+    timer_->async_wait([self = this->shared_from_this()](const std::error_code&) {
+      self->timer_waits_ = false;
+      self->wake();
+    });
+  }
+  void try_to_close() {
+    if (closed_ || !open_.empty() || !messenger_.is_quiet()) return;
+    closed_ = true;
+    messenger_.close();
+  }
+  [[nodiscard]] static std::exception_ptr exception_within(const failure& why) {
+    if (why.exception.empty()) return nullptr;
+    wire::reader in(why.exception);
+    return progress::decode_exception(in);
+  }
+
+  // ---- scope_owner ----
+  [[nodiscard]] std::uint64_t next_number() noexcept override { return ++last_number_; }
+  void post_receive(const machine::action& one) override {
+    messenger_.receive_value(one.rank, one.tag, one.bytes);
+  }
+  void send_value(const machine::action& one) override {
+    messenger_.send_value(one.rank, one.tag, one.what);
+  }
+  [[nodiscard]] std::shared_ptr<void> keep() override { return this->shared_from_this(); }
+
+  // ---- comm::mailbox::owner ----
+  void received(int from, unsigned, std::span<const std::byte> message) override {
+    if (!ended_) messenger_.received(from, message);
+  }
+  void sent(int to, std::error_code failed) override {
+    if (!ended_) messenger_.sent(to, failed);
+  }
+  void failed(int peer, std::error_code why) override {
+    if (!ended_) messenger_.failed(peer, why);
+  }
+  void settled() override {
+    if (closed_ && !ended_) messenger_.release();
+  }
+  void has_news() noexcept override { wake(); }
+
+  progress::engine& engine_;
+  const tasks_options options_;
+  const int rank_;
+  const int ranks_;
+  machine::basic_endpoint<Any> endpoint_;
+  messenger<Any> messenger_;
+  scheduler<Any> scheduler_;
+  turn_operation turn_;
+  std::vector<std::unique_ptr<scope>> scopes_;  // handles may still name those that have closed
+  std::vector<scope*> open_;
+  std::map<std::string, std::uint64_t, std::less<>> openings_;
+  std::uint64_t last_number_ = 0;
+  std::optional<asio::steady_timer> timer_;
+  std::optional<clock::time_point> wants_until_;
+  std::optional<clock::time_point> announcements_until_;
+  bool timer_waits_ = false;
+  bool leaving_ = false;
+  bool ended_ = false;
+  bool closed_ = false;
+};
+
+template <class Any>
+std::shared_ptr<host> make_host(const communicator& world, const tasks_options& options) {
+  if (!world) throw cohort::error(errc::invalid_communicator, "graph::tasks");
+  if (options.threads < 0) throw cohort::error(errc::invalid_argument, "graph::tasks: threads");
+  progress::engine& engine = world.state()->engine;
+  auto one = std::make_shared<rank_host<Any>>(engine, world, options);
+  asio::use_service<progress::kept_until_closed<host>>(engine.context()).add(one);
+  one->start(world);
+  return one;
+}
+
+}  // namespace cohort::graph::runtime

@@ -1,0 +1,209 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file
+/// Which ready task of this rank runs when, and where.
+
+#include <cohort/core/asio.hpp>
+#include <cohort/core/function_table.hpp>
+#include <cohort/graph/error.hpp>
+#include <cohort/graph/runtime/open_scope.hpp>
+#include <cohort/graph/runtime/scope_on_node.hpp>
+#include <cohort/progress/engine.hpp>
+#include <cohort/progress/operation.hpp>
+
+#include <asio/thread_pool.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cohort::graph::runtime {
+
+/// Tasks run in slices of some microseconds, between which the engine looks and the loop has its
+/// turn. Coroutines begin in a slice, and go on as their awaits do. With threads, functions run
+/// there, and their inputs are looked up and their values counted here.
+///
+/// *Order.* The newest ready task first: what a task makes is used up next, while it is in the
+/// cache, and a program that spawns a million chains at once has the values of one of them. What is
+/// oldest waits longest; it does not wait for other ranks, which get the values of what has run at
+/// the end of each slice.
+template <class Any>
+class scheduler {
+ public:
+  using clock = std::chrono::steady_clock;
+  using scope = scope_on_node<Any>;
+
+  scheduler(progress::engine& engine, int threads) : engine_(engine), threads_(threads) {
+    if (threads > 0) pool_ = std::make_unique<asio::thread_pool>(static_cast<std::size_t>(threads));
+  }
+
+  /// Runs ready tasks of these scopes for about as long as a slice. Whether there are more. A task
+  /// that ends after this calls `wake`.
+  template <class Owner>
+  bool run_slice(const std::vector<scope*>& scopes, Owner& owner) {
+    const auto until = clock::now() + slice;
+    std::size_t before_clock = batch_;
+    std::size_t ran = 0;
+    std::size_t reads = 0;
+    for (bool more = true; more;) {
+      more = false;
+      for (std::size_t i = 0; i < scopes.size(); ++i) {  // a task may open no scope, but end one
+        const std::size_t count = run(*scopes[i], before_clock, owner);
+        ran += count;
+        more = more || (count == before_clock && count != 0);
+      }
+      if (!more) return false;
+      ++reads;
+      if (clock::now() >= until) break;
+      before_clock = std::min(before_clock * 2, most_before_clock);
+    }
+    batch_ = std::clamp<std::size_t>(ran / 4, 1, most_before_clock);
+    return true;
+  }
+  /// Waits for the threads. Tasks that have not begun there do not.
+  void stop() {
+    if (!pool_) return;
+    pool_->stop();
+    pool_->join();
+  }
+
+ private:
+  static constexpr auto slice = std::chrono::microseconds(8);
+  static constexpr std::size_t most_before_clock = 256;
+  class task_on_thread;
+
+  template <class Owner>
+  std::size_t run(scope& one, std::size_t most, Owner& owner) {
+    std::size_t count = 0;
+    while (count < most && one.is_open() && !is_full()) {
+      auto next = one.node()->start_newest();
+      if (!next) break;
+      ++count;
+      run(one, *next, owner);
+    }
+    return count;
+  }
+  /// More than that wait for a thread, or for nothing, so that a cancellation ends them.
+  [[nodiscard]] bool is_full() const noexcept {
+    return pool_ != nullptr && on_threads_ >= 2 * static_cast<std::size_t>(threads_);
+  }
+  template <class Owner>
+  void run(scope& one, machine::running_task& task, Owner& owner) {
+    call what{one, task};
+    machine::content_ptr value;
+    try {
+      const task_code& code = code_of_number(task.function);
+      if (pool_ && code.prepare != nullptr) return run_on_thread(what, code, owner);
+      if (code.start != nullptr) return run_coroutine(one, task, code, owner);
+      value = code.run(what);
+    } catch (...) {
+      value = failed(one, task.index, std::current_exception());
+    }
+    one.node()->ended(task.index, std::move(value));
+  }
+  [[nodiscard]] static machine::content_ptr failed(scope& one, machine::task_index task,
+                                                   const std::exception_ptr& thrown) {
+    failure what = failure_of(thrown, errc::task_failed, one.rank());
+    failure why = one.node()->failure_of(task, what.text, std::move(what.exception));
+    return machine::content_ptr(new machine::failed_content(std::move(why)));
+  }
+  [[nodiscard]] const task_code& code_of_number(std::size_t number) {
+    if (number < codes_.size() && codes_[number] != nullptr) [[likely]]
+      return *codes_[number];
+    const function_table& all = function_table::instance();
+    const task_code& code = all.at<code_function>(number)();
+    if (codes_.size() < all.size()) codes_.resize(all.size());
+    codes_[number] = &code;
+    return code;
+  }
+
+  template <class Owner>
+  void run_coroutine(scope& one, machine::running_task& task, const task_code& code, Owner& owner) {
+    call what{one, task};
+    auto running = std::make_shared<running_coroutine>();
+    running->index = task.index;
+    one.began(running);
+    const auto opening = one.opening();
+    asio::co_spawn(
+        engine_.get_executor(), code.start(what),
+        asio::bind_cancellation_slot(running->signal.slot(),
+                                     [self = owner.shared_from_this(), running, &one, opening](
+                                         std::exception_ptr thrown, machine::content_ptr value) {
+                                       if (one.opening() != opening) return;
+                                       one.ended(*running);
+                                       if (thrown) value = failed(one, running->index, thrown);
+                                       one.node()->ended(running->index, std::move(value));
+                                       self->wake();
+                                     }));
+  }
+  template <class Owner>
+  void run_on_thread(call& what, const task_code& code, Owner& owner) {
+    auto* const op = new task_on_thread(*this, static_cast<scope&>(what.scope), what.task.index,
+                                        code.prepare(what), owner);
+    ++on_threads_;
+    asio::post(*pool_, [op] { op->run_body(); });
+  }
+
+  progress::engine& engine_;
+  const int threads_;
+  std::unique_ptr<asio::thread_pool> pool_;
+  std::size_t on_threads_ = 0;
+  std::size_t batch_ = 1;
+  std::vector<const task_code*> codes_;  // by number in the function table
+};
+
+/// A function on its way to a thread, and its value on the way back.
+template <class Any>
+class scheduler<Any>::task_on_thread final : public progress::operation {
+ public:
+  template <class Owner>
+  task_on_thread(scheduler& by, scope& of, machine::task_index index,
+                 std::unique_ptr<prepared_call> what, Owner& owner)
+      : operation(&run),
+        by_(by),
+        scope_(of),
+        index_(index),
+        what_(std::move(what)),
+        keep_(owner.shared_from_this()),
+        owner_(owner) {}
+
+  /// On the thread.
+  void run_body() {
+    try {
+      value_ = what_->run();
+    } catch (...) {
+      thrown_ = std::current_exception();
+    }
+    by_.engine_.complete(this);
+  }
+
+ private:
+  static void run(operation* base, action what) {
+    const std::unique_ptr<task_on_thread> self(static_cast<task_on_thread*>(base));
+    --self->by_.on_threads_;
+    if (what == action::destroy || !self->scope_.is_open()) return;
+    self->what_ = nullptr;
+    if (self->thrown_) self->value_ = failed(self->scope_, self->index_, self->thrown_);
+    self->scope_.node()->ended(self->index_, std::move(self->value_));
+    self->owner_.wake();
+  }
+
+  scheduler& by_;
+  scope& scope_;
+  machine::task_index index_;
+  std::unique_ptr<prepared_call> what_;
+  machine::content_ptr value_;
+  std::exception_ptr thrown_;
+  std::shared_ptr<void> keep_;
+  scope_owner& owner_;
+};
+
+}  // namespace cohort::graph::runtime

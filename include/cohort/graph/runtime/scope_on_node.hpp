@@ -1,0 +1,255 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file
+/// One open scope of this rank on its machine: who waits in it, and what it says is to be done.
+
+#include <cohort/core/log.hpp>
+#include <cohort/graph/error.hpp>
+#include <cohort/graph/machine/endpoint.hpp>
+#include <cohort/graph/machine/node.hpp>
+#include <cohort/graph/runtime/open_scope.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <source_location>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace cohort::graph::runtime {
+
+/// What a scope needs of its rank.
+class scope_owner {
+ public:
+  /// Something has happened: what it leads to is done soon, in a turn.
+  virtual void wake() noexcept = 0;
+  /// A number that was not used before.
+  [[nodiscard]] virtual std::uint64_t next_number() noexcept = 0;
+  virtual void post_receive(const machine::action& one) = 0;
+  virtual void send_value(const machine::action& one) = 0;
+  [[nodiscard]] virtual std::shared_ptr<void> keep() = 0;
+
+ protected:
+  ~scope_owner() = default;
+};
+
+/// A coroutine that runs as a task, which the scope can cancel.
+class running_coroutine {
+ public:
+  asio::cancellation_signal signal;
+  machine::task_index index = 0;
+};
+
+template <class Any>
+class scope_on_node final : public open_scope {
+ public:
+  using node_type = machine::basic_node<Any>;
+
+  scope_on_node(scope_owner& owner, progress::engine& engine, int rank, int ranks)
+      : open_scope(engine, rank, ranks), owner_(owner) {}
+
+  void open(machine::basic_endpoint<Any>& all, const machine::scope_id& id,
+            const machine::node_options& options) {
+    node_.emplace(all, id, options);
+    id_ = id;
+    opening_ = owner_.next_number();
+    window_ = window_number();
+    cancelled_.store(false, std::memory_order_relaxed);
+    divergences_.clear();
+    owner_.wake();
+  }
+  [[nodiscard]] bool is_open() const noexcept { return node_.has_value(); }
+  /// Null if it is not open.
+  [[nodiscard]] node_type* node() noexcept { return node_ ? &*node_ : nullptr; }
+
+  // ---- open_scope ----
+  [[nodiscard]] std::uint32_t family(const machine::family_facts& facts) override {
+    return node_->family(facts);
+  }
+  machine::content_ptr spawn(const machine::task_name& task, const machine::definition_view& what,
+                             const std::source_location& site) override {
+    auto result = node_->spawn(task, what, site_of(site));
+    owner_.wake();
+    return std::move(result.refused);
+  }
+  machine::content_ptr put(const machine::task_name& task, machine::content_ptr value,
+                           const std::source_location& site) override {
+    auto result = node_->put(task, std::move(value), site_of(site));
+    owner_.wake();
+    return std::move(result.refused);
+  }
+  machine::content_ptr refuse(const machine::task_name& task, errc why, std::string text,
+                              const std::source_location& site) override {
+    auto result = node_->refuse(task, why, text, site_of(site));
+    owner_.wake();
+    return std::move(result.refused);
+  }
+  [[nodiscard]] machine::content_ptr stale(const machine::task_name& task,
+                                           std::uint64_t window,
+                                           const std::source_location& site) const override {
+    if (node_ && window >> 32U == opening_) {
+      return node_->stale(task, static_cast<std::uint32_t>(window), site_of(site));
+    }
+    machine::failure why;
+    why.code = errc::stale_name;
+    why.root = task.what;
+    why.rank = rank_;
+    why.text = "rank " + std::to_string(rank_) + ": a task of a scope that has ended, named at " +
+               std::string(site.file_name()) + ":" + std::to_string(site.line());
+    return machine::content_ptr(new machine::failed_content(std::move(why)));
+  }
+  void await(machine::producer who, const machine::task_name& task, bool takes,
+             const std::source_location& site, waiter& one) override {
+    if (who == no_producer) {
+      throw cohort::error(errc::not_supported,
+                          "graph: a task does not await tasks; split it: what it would await is a "
+                          "dependency of the second one");
+    }
+    machine::await_start begun = node_->await(who, task, takes, site_of(site));
+    if (begun.ended) {
+      one.what = std::move(begun.ended);
+      one.may_move = begun.may_move;
+      one.end();
+    } else {
+      one.number = begun.number;
+      waiting_.emplace(begun.number, &one);
+    }
+    owner_.wake();
+  }
+  void withdraw(waiter& one) override {
+    const auto at = waiting_.find(one.number);
+    if (at == waiting_.end() || at->second != &one) return;  // it has ended
+    waiting_.erase(at);
+    node_->withdraw(one.number);
+    one.error = std::make_exception_ptr(
+        std::system_error(asio::error::operation_aborted, "graph: an await"));
+    one.end();
+    owner_.wake();
+  }
+  void end_window(machine::producer who, machine::window_end how, waiter& one) override {
+    at_window_.push_back(&one);
+    node_->end_window(who, how);
+    owner_.wake();
+  }
+  [[nodiscard]] machine::producer fork() override { return node_->fork(); }
+  void end(machine::producer who) override {
+    node_->end(who);
+    owner_.wake();
+  }
+  void cancel(machine::failure cause) override {
+    node_->cancel(std::move(cause));
+    owner_.wake();
+  }
+  [[nodiscard]] std::string text_of(const machine::task_name& task) const override {
+    return node_->text_of(task);
+  }
+  [[nodiscard]] std::string name_of(machine::task_index task) const override {
+    return node_->failure_of(task, {}).task;
+  }
+  [[nodiscard]] std::shared_ptr<void> keep() override { return owner_.keep(); }
+
+  // ---- the rank ----
+  /// Does what the node says, until it says nothing. True if the scope has closed.
+  bool do_actions() {
+    bool closed = false;
+    while (!closed && !node_->actions().empty()) {
+      const std::span<machine::action> all = node_->actions();
+      actions_.assign(std::move_iterator(all.begin()), std::move_iterator(all.end()));
+      node_->clear_actions();
+      for (machine::action& one : actions_) closed = act(one) || closed;
+    }
+    actions_.clear();
+    return closed;
+  }
+  void began(const std::shared_ptr<running_coroutine>& one) { running_.push_back(one); }
+  void ended(const running_coroutine& one) {
+    std::erase_if(running_, [&](const auto& each) { return each.get() == &one; });
+  }
+  /// The context goes away.
+  void drop_waiters() noexcept {
+    const auto awaits = std::exchange(waiting_, {});
+    const auto windows = std::exchange(at_window_, {});
+    for (const auto& [number, one] : awaits) one->drop();
+    for (waiter* const one : windows) one->drop();
+  }
+
+ private:
+  [[nodiscard]] static machine::spawn_site site_of(const std::source_location& from) noexcept {
+    return {from.file_name(), from.line()};
+  }
+  [[nodiscard]] std::uint64_t window_number() const noexcept {
+    return (opening_ << 32U) | node_->window();
+  }
+  bool act(machine::action& one) {
+    switch (one.kind) {
+      case machine::action_kind::resume:
+        resume(one);
+        break;
+      case machine::action_kind::post_receive:
+        owner_.post_receive(one);
+        break;
+      case machine::action_kind::send_value:
+        owner_.send_value(one);
+        break;
+      case machine::action_kind::window_ended:
+        return end_window_here();
+      case machine::action_kind::cancelled:
+        cancel_running();
+        break;
+      case machine::action_kind::warn:
+        log::write(log::level::warning, one.text);
+        break;
+    }
+    return false;
+  }
+  void resume(machine::action& one) {
+    const auto at = waiting_.find(one.number);
+    if (at == waiting_.end()) return;
+    waiter& who = *at->second;
+    waiting_.erase(at);
+    who.what = std::move(one.what);
+    who.may_move = one.may_move;
+    who.end();
+  }
+  bool end_window_here() {
+    const bool closed = node_->closed();
+    machine::window_report report = node_->report();
+    divergences_.insert(divergences_.end(), report.divergences.begin(), report.divergences.end());
+    if (closed) report.divergences = std::move(divergences_);
+    window_ = window_number();
+    for (waiter* const one : std::exchange(at_window_, {})) {
+      one->report = report;
+      one->end();
+    }
+    if (closed) close();
+    return closed;
+  }
+  void close() {
+    opening_ = 0;
+    window_ = 0;
+    divergences_ = {};
+    node_.reset();
+  }
+  /// What a cancelled coroutine does at once may end others.
+  void cancel_running() {
+    cancelled_.store(true, std::memory_order_relaxed);
+    const auto all = running_;
+    for (const auto& one : all) one->signal.emit(asio::cancellation_type::terminal);
+  }
+
+  scope_owner& owner_;
+  std::optional<node_type> node_;
+  std::unordered_map<machine::await_number, waiter*> waiting_;
+  std::vector<waiter*> at_window_;
+  std::vector<std::shared_ptr<running_coroutine>> running_;
+  std::vector<machine::action> actions_;  // of one round
+  std::vector<machine::divergence> divergences_;
+};
+
+}  // namespace cohort::graph::runtime

@@ -1,0 +1,394 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file
+/// From the arguments of a spawn to a definition: which of them are dependencies, and bytes of the
+/// others.
+
+#include <cohort/core/wire.hpp>
+#include <cohort/graph/function.hpp>
+#include <cohort/graph/placement.hpp>
+#include <cohort/graph/runtime/await.hpp>
+#include <cohort/graph/runtime/code.hpp>
+#include <cohort/graph/runtime/naming.hpp>
+#include <cohort/graph/runtime/open_scope.hpp>
+#include <cohort/graph/value.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <source_location>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace cohort::graph {
+
+template <class What>
+class taken;
+template <class What>
+class later;
+
+namespace runtime {
+
+// ---- families and names -------------------------------------------------------------------------
+
+/// A family as its handles have it.
+struct family_record {
+  family_record(open_scope& of, machine::producer by, std::string_view name, const placement& at,
+                const machine::family_facts& facts)
+      : scope(&of), opening(of.opening()), who(by), seed(seed_of(of.id(), name)), where(at) {
+    at.check(of.ranks());
+    if (opening == 0) throw cohort::error(errc::closed, "graph: the scope has ended");
+    number = of.family(facts);
+  }
+  open_scope* scope;
+  std::uint64_t opening;
+  machine::producer who;
+  std::uint32_t number = 0;
+  machine::digest128 seed;
+  placement where;
+};
+
+template <class T, auto... F>
+[[nodiscard]] machine::family_facts facts_of(std::string_view name, const placement& where) {
+  machine::family_facts facts;
+  facts.name = name;
+  facts.placement = where.text();
+  if constexpr (sizeof...(F) != 0) facts.function = (registered_code<F>::name(), ...);
+  facts.result = type_name<T>();
+  return facts;
+}
+
+template <auto... F>
+[[nodiscard]] std::uint32_t number_of() {
+  std::uint32_t number = 0;
+  ((number = static_cast<std::uint32_t>(registered_code<F>::index())), ...);
+  return number;
+}
+
+/// A task by its name, of whatever type: the base of `graph::task`.
+class task_handle {
+ public:
+  task_handle() noexcept {}
+  task_handle(const family_record& of, graph::indices all, const std::source_location& site)
+      : scope_(of.scope), who_(of.who), site_(site) {
+    const machine::digest128 hashed = hash_of(all);
+    name_.what = key_of(of.seed, hashed, of.where.home(all, hashed, of.scope->ranks()));
+    name_.family = of.number;
+    name_.count = static_cast<std::uint32_t>(all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) name_.indices[i] = all[i];
+    if (of.opening == of.scope->opening()) window_ = of.scope->window();
+  }
+
+  /// The rank where it runs, and where its value stays.
+  [[nodiscard]] int home() const noexcept { return name_.what.home; }
+  /// Whether that is this rank.
+  [[nodiscard]] bool here() const noexcept { return scope_ != nullptr && home() == scope_->rank(); }
+  /// "factor(3)"
+  [[nodiscard]] std::string name() const {
+    return is_stale() ? std::string("a task of an earlier window") : scope_->text_of(name_);
+  }
+
+  [[nodiscard]] open_scope* scope() const noexcept { return scope_; }
+  [[nodiscard]] std::uint64_t window() const noexcept { return window_; }
+  [[nodiscard]] bool is_stale() const noexcept {
+    return scope_ == nullptr || window_ == 0 || window_ != scope_->window();
+  }
+  [[nodiscard]] const machine::task_name& key() const noexcept { return name_; }
+  [[nodiscard]] const std::source_location& site() const noexcept { return site_; }
+  void refused(machine::content_ptr why) noexcept { refused_ = std::move(why); }
+
+  template <class T>
+  [[nodiscard]] value_body<T> body(bool takes) const {
+    return value_body<T>{{name_, window_, who_, takes, refused_, site_}};
+  }
+
+ protected:
+  void put_content(machine::content_ptr value) const {
+    if (scope_ == nullptr || is_stale()) {
+      throw cohort::error(errc::stale_name, "put: a task of an earlier window or scope");
+    }
+    scope_->put(name_, std::move(value), site_);
+  }
+
+ private:
+  open_scope* scope_ = nullptr;
+  std::uint64_t window_ = 0;
+  machine::producer who_ = 0;
+  std::source_location site_;
+  machine::task_name name_;
+  machine::content_ptr refused_;
+};
+
+// ---- what an argument is ------------------------------------------------------------------------
+
+template <class A>
+concept a_task = std::derived_from<std::remove_cvref_t<A>, task_handle> &&
+                 requires { typename std::remove_cvref_t<A>::value_type; };
+
+template <class A>
+concept tasks_range = requires(const std::remove_cvref_t<A>& all) {
+  { *std::begin(all) } -> a_task;
+  std::end(all);
+};
+
+/// A range of tasks until the end of the spawn: a temporary is kept, others are referred to.
+template <class Range>
+class range_of {
+ public:
+  explicit range_of(Range& all) : all_(static_cast<kept>(all)) {}
+  using value_type =
+      typename std::remove_cvref_t<decltype(*std::begin(std::declval<Range&>()))>::value_type;
+  [[nodiscard]] auto begin() const { return std::begin(all_); }
+  [[nodiscard]] auto end() const { return std::end(all_); }
+
+ private:
+  using kept = std::conditional_t<std::is_lvalue_reference_v<Range>,
+                                  const std::remove_reference_t<Range>&, Range&&>;
+  std::conditional_t<std::is_lvalue_reference_v<Range>, const std::remove_reference_t<Range>&,
+                     Range>
+      all_;
+};
+
+template <class A>
+struct argument {
+  static constexpr bool is_later = false;
+  static constexpr bool takes = false;
+  using what = A;
+};
+template <class A>
+struct argument<taken<A>> {
+  static constexpr bool is_later = false;
+  static constexpr bool takes = true;
+  using what = A;
+};
+template <class A>
+struct argument<later<A>> {
+  static constexpr bool is_later = true;
+  static constexpr bool takes = false;
+  using what = A;
+};
+
+template <class A>
+using tasks_of = std::remove_cvref_t<decltype(*std::begin(std::declval<const A&>()))>;
+
+/// Whether a value of type T fills a parameter that is kept as S.
+template <class T, class S>
+inline constexpr bool fills =
+    std::is_same_v<T, S> || (std::is_same_v<S, std::string_view> && std::is_same_v<T, std::string>);
+template <class T, class E>
+inline constexpr bool fills<std::vector<T>, std::span<const E>> = std::is_same_v<T, E>;
+
+template <class S, class T>
+inline constexpr bool takes_all = false;
+template <class T>
+inline constexpr bool takes_all<std::vector<T>, T> = true;
+template <class S, class T>
+inline constexpr bool reads_all = false;
+template <class T>
+inline constexpr bool reads_all<std::span<const T>, T> = true;
+
+/// What a value for a parameter that is kept as S is encoded as.
+template <class S>
+struct encoded_as {
+  using type = S;
+};
+template <class T>
+struct encoded_as<std::span<const T>> {
+  using type = std::vector<T>;
+};
+
+/// Whether this argument fills that parameter, and a sentence from the compiler if it does not.
+template <class Parameter, class A>
+consteval bool argument_fits() {
+  using stored = std::remove_cvref_t<Parameter>;
+  using what = typename argument<A>::what;
+  constexpr bool takes = argument<A>::takes;
+  if constexpr (a_task<what>) {
+    constexpr bool same = fills<typename what::value_type, stored>;
+    static_assert(same, "spawn: a task has a value of another type than the parameter it fills");
+    return same;
+  } else if constexpr (tasks_range<what>) {
+    using value = typename tasks_of<what>::value_type;
+    constexpr bool same = takes ? takes_all<stored, value> : reads_all<stored, value>;
+    static_assert(same,
+                  "spawn: a range of tasks with values of type T fills a std::span<const T>, with "
+                  "take a std::vector<T>");
+    return same;
+  } else {
+    constexpr bool converts = std::is_convertible_v<A, stored> || std::is_same_v<A, stored>;
+    static_assert(converts, "spawn: an argument does not convert to the parameter that it fills");
+    constexpr bool has_bytes = has_wire_format<typename encoded_as<stored>::type>() ||
+                               std::is_same_v<stored, std::string_view> ||
+                               std::is_trivially_copyable_v<stored>;
+    static_assert(!converts || has_bytes,
+                  "spawn: the type of an argument has no wire format: give it wire_fields");
+    return converts && has_bytes;
+  }
+}
+
+template <class Parameters, std::size_t Index, class... Arguments>
+consteval bool arguments_fit() {
+  return true;
+}
+template <class Parameters, std::size_t Index, class First, class... Rest>
+consteval bool arguments_fit_from() {
+  if constexpr (argument<First>::is_later) {
+    if constexpr (sizeof...(Rest) == 0) {
+      return true;
+    } else {
+      return arguments_fit_from<Parameters, Index, Rest...>();
+    }
+  } else {
+    constexpr bool fits = argument_fits<typename Parameters::template at<Index>, First>();
+    if constexpr (fits && sizeof...(Rest) != 0) {
+      return arguments_fit_from<Parameters, Index + 1, Rest...>();
+    } else {
+      return fits;
+    }
+  }
+}
+
+/// Whether F can be spawned with these.
+template <auto F, class... Arguments>
+consteval bool spawn_fits() {
+  if constexpr (function<F>::ok) {
+    constexpr std::size_t count = (std::size_t{0} + ... + (argument<Arguments>::is_later ? 0 : 1));
+    constexpr bool same = count == function<F>::arity;
+    static_assert(same, "spawn: there are not as many arguments as the function has parameters");
+    if constexpr (same && sizeof...(Arguments) != 0) {
+      return arguments_fit_from<typename function<F>::parameters, 0, Arguments...>();
+    } else {
+      return same;
+    }
+  } else {
+    return false;
+  }
+}
+
+// ---- the definition -----------------------------------------------------------------------------
+
+/// Gathers the definition of a task in the memory of its scope.
+class gatherer {
+ public:
+  explicit gatherer(open_scope& scope) noexcept : scope_(scope), out_(scope.arguments) {
+    scope.arguments.clear();
+    scope.dependencies.clear();
+  }
+
+  void depend(const task_handle& on, machine::use_kind use) {
+    if (on.window() != scope_.window()) stale_ = &on;
+    scope_.dependencies.push_back({&on.key(), use});
+  }
+  template <class Parameter, class A>
+  void fill(A&& one) {
+    using given = std::remove_cvref_t<A>;
+    using what = typename argument<given>::what;
+    constexpr auto use =
+        argument<given>::takes ? machine::use_kind::take : machine::use_kind::plain;
+    if constexpr (a_task<what>) {
+      out_.byte(static_cast<std::uint8_t>(filled_by::task));
+      depend(unwrapped(one), use);
+    } else if constexpr (tasks_range<what>) {
+      out_.byte(static_cast<std::uint8_t>(filled_by::tasks));
+      std::uint64_t count = 0;
+      for (const auto& each : unwrapped(one)) {
+        depend(each, use);
+        ++count;
+      }
+      out_.varint(count);
+    } else {
+      out_.byte(static_cast<std::uint8_t>(filled_by::value));
+      put<std::remove_cvref_t<Parameter>>(std::forward<A>(one));
+    }
+  }
+  template <class A>
+  void run_after(const A& one) {
+    if constexpr (std::derived_from<std::remove_cvref_t<decltype(one.what)>, task_handle>) {
+      depend(one.what, machine::use_kind::after);
+    } else {
+      for (const auto& each : one.what) depend(each, machine::use_kind::after);
+    }
+  }
+  [[nodiscard]] bool travels() const noexcept { return travels_; }
+  [[nodiscard]] const task_handle* stale() const noexcept { return stale_; }
+
+ private:
+  template <class A>
+  [[nodiscard]] static const auto& unwrapped(const A& one) noexcept {
+    if constexpr (argument<A>::takes) {
+      return one.what;
+    } else {
+      return one;
+    }
+  }
+  template <class S, class A>
+  void put(A&& one) {
+    if constexpr (std::is_same_v<S, std::string_view>) {
+      out_.text(static_cast<std::string_view>(one));
+    } else if constexpr (is_span<S>) {
+      const S all(one);
+      out_.varint(all.size());
+      for (const auto& each : all) out_.put(each);
+    } else if constexpr (has_wire_format<S>()) {
+      if constexpr (std::is_same_v<std::remove_cvref_t<A>, S>) {
+        out_.put(std::as_const(one));
+      } else {
+        out_.put(static_cast<S>(std::forward<A>(one)));
+      }
+    } else {
+      const S copy(std::forward<A>(one));
+      out_.raw(std::as_bytes(std::span<const S, 1>(&copy, 1)));
+      travels_ = false;
+    }
+  }
+
+  open_scope& scope_;
+  wire::writer out_;
+  const task_handle* stale_ = nullptr;
+  bool travels_ = true;
+};
+
+template <class Parameters, std::size_t Index>
+void gather(gatherer&) noexcept {}
+// What a task only runs after comes behind what fills its parameters.
+template <class Parameters, std::size_t Index, class First, class... Rest>
+void gather(gatherer& all, First&& first, Rest&&... rest) {
+  if constexpr (argument<std::remove_cvref_t<First>>::is_later) {
+    gather<Parameters, Index>(all, std::forward<Rest>(rest)...);
+    all.run_after(first);
+  } else {
+    all.fill<typename Parameters::template at<Index>>(std::forward<First>(first));
+    gather<Parameters, Index + 1>(all, std::forward<Rest>(rest)...);
+  }
+}
+
+/// Spawns it, or notes in it why not. Requires `spawn_fits`.
+template <auto F, class... Arguments>
+void spawn(task_handle& task, std::uint32_t number, Arguments&&... arguments) {
+  using result = typename function<F>::result;
+  if (task.is_stale()) {
+    task.refused(task.scope()->stale(task.key(), task.window(), task.site()));
+    return;
+  }
+  open_scope& scope = *task.scope();
+  gatherer all(scope);
+  gather<typename function<F>::parameters, 0>(all, std::forward<Arguments>(arguments)...);
+  if (all.stale() != nullptr) [[unlikely]] {
+    task.refused(scope.refuse(task.key(), errc::stale_name,
+                              "it depends on a task of an earlier window", task.site()));
+    return;
+  }
+  constexpr auto type = static_cast<std::uint32_t>(hash_of(type_name<result>()).low);
+  task.refused(scope.spawn(
+      task.key(), {number, type, scope.arguments, scope.dependencies, all.travels()}, task.site()));
+}
+
+}  // namespace runtime
+}  // namespace cohort::graph

@@ -1,0 +1,121 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file
+/// `graph::scope`: one graph that all ranks execute together.
+
+#include <cohort/core/asio.hpp>
+#include <cohort/graph/error.hpp>
+#include <cohort/graph/placement.hpp>
+#include <cohort/graph/runtime/await.hpp>
+#include <cohort/graph/runtime/open_scope.hpp>
+#include <cohort/graph/task.hpp>
+#include <cohort/graph/task_context.hpp>
+
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+namespace cohort::graph {
+
+/// An execution of one graph by all ranks (docs/design/graph.md). `graph::tasks::run` opens one and
+/// closes it; `fork` makes another object of the same for a second coroutine. What a coroutine
+/// spawns and awaits is that of its object.
+///
+/// A *window* is the part between two fences: names are unique in one, and no task or value
+/// outlives it. *Threads*: that of the loop.
+class scope {
+ public:
+  scope(runtime::open_scope& of, machine::producer who, bool ends) noexcept
+      : scope_(&of), opening_(of.opening()), who_(who), ends_(ends) {}
+  scope(scope&& other) noexcept
+      : scope_(other.scope_),
+        opening_(other.opening_),
+        who_(other.who_),
+        ends_(std::exchange(other.ends_, false)) {}
+  scope& operator=(scope&&) = delete;
+  ~scope() {
+    if (ends_ && is_open()) scope_->end(who_);
+  }
+
+  [[nodiscard]] int rank() const noexcept { return scope_->rank(); }
+  [[nodiscard]] int size() const noexcept { return scope_->ranks(); }
+
+  /// The tasks of the function F under a name. The same name, function and placement on all ranks
+  /// that name one; who names it otherwise is told by the report of the window (graph K3).
+  template <auto F>
+  [[nodiscard]] auto tasks(std::string_view name, const placement& where = {}) const {
+    return family<typename runtime::function<F>::result, F>(*scope_, who_, name, where);
+  }
+  /// Sources only: their values are put.
+  template <class T>
+  [[nodiscard]] auto tasks(std::string_view name, const placement& where = {}) const {
+    return family<T>(*scope_, who_, name, where);
+  }
+
+  /// Ends the window when all that any rank has spawned in it is done. Collective.
+  /// *Completion*: `void(std::exception_ptr, graph::report)`. *Throws* graph::error: cancelled, or
+  /// closed where others close. *Cancellation* cancels the scope.
+  template <completion_token_for<void(std::exception_ptr, report)> Token = default_token>
+  auto fence(Token&& token = Token()) const {
+    return end_window(machine::window_end::fence, token);
+  }
+  /// The same, and all tasks of this window run once more in the next one, with the same
+  /// definitions; only sources are put anew (graph O4).
+  template <completion_token_for<void(std::exception_ptr, report)> Token = default_token>
+  auto again(Token&& token = Token()) const {
+    return end_window(machine::window_end::again, token);
+  }
+
+  /// Ends everything in this scope on all ranks (graph C1, C2): tasks that run get their
+  /// cancellation, awaits end with errc::cancelled and this cause. The first cause stays.
+  void cancel(std::string_view why = "cancelled by the program") {
+    failure cause;
+    cause.code = errc::cancelled;
+    cause.rank = rank();
+    cause.text = "rank " + std::to_string(rank()) + ": " + std::string(why);
+    if (is_open()) scope_->cancel(std::move(cause));
+  }
+  void cancel(const std::exception_ptr& why) {
+    if (is_open()) scope_->cancel(runtime::failure_of(why, errc::cancelled, rank()));
+  }
+  [[nodiscard]] bool cancelled() const noexcept { return scope_->is_cancelled(); }
+
+  /// Another producer of this rank: the window ends when it has come to its end, too, or is
+  /// destroyed.
+  [[nodiscard]] scope fork() {
+    if (!is_open()) throw cohort::error(errc::closed, "graph: the scope has ended");
+    return scope(*scope_, scope_->fork(), true);
+  }
+
+ private:
+  [[nodiscard]] bool is_open() const noexcept {
+    return opening_ != 0 && scope_->opening() == opening_;
+  }
+  template <class Token>
+  auto end_window(machine::window_end how, Token& token) const {
+    return runtime::initiate(scope_, runtime::window_body{who_, how, opening_}, token);
+  }
+
+  runtime::open_scope* scope_;
+  std::uint64_t opening_;
+  machine::producer who_;
+  bool ends_;
+};
+
+/// What a task spawns is nobody's to await: see task_context.
+template <auto F>
+auto task_context::tasks(std::string_view name, const placement& where) const {
+  return family<typename runtime::function<F>::result, F>(scope_, runtime::no_producer, name,
+                                                          where);
+}
+template <class T>
+auto task_context::tasks(std::string_view name, const placement& where) const {
+  return family<T>(scope_, runtime::no_producer, name, where);
+}
+
+}  // namespace cohort::graph

@@ -1,0 +1,20 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file The bodies of the layer graph, for one file of a program: see core/config.hpp.
+
+#ifndef COHORT_SEPARATE_COMPILATION
+#error \
+    "a file that includes a src.hpp is compiled with COHORT_SEPARATE_COMPILATION, like all others"
+#endif
+
+#include <cohort/graph.hpp>
+
+namespace cohort::graph {
+
+template class machine::basic_node<>;
+template std::shared_ptr<runtime::host> runtime::make_host<void>(const communicator&,
+                                                                 const tasks_options&);
+
+}  // namespace cohort::graph

@@ -1,0 +1,134 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file
+/// `graph::tasks`: where the scopes of this rank are opened.
+///
+///     graph::tasks all(world);
+///     co_await all.run("cholesky", &cholesky, n, graph::block_cyclic(2, 2));
+
+#include <cohort/comm/communicator.hpp>
+#include <cohort/core/asio.hpp>
+#include <cohort/graph/runtime/host.hpp>
+#include <cohort/graph/scope.hpp>
+
+#include <concepts>
+#include <exception>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace cohort::graph {
+
+namespace runtime {
+
+template <class Result>
+struct program_result {
+  static constexpr bool good = false;
+  using type = void;
+};
+template <class Result>
+struct program_result<asio::awaitable<Result>> {
+  static constexpr bool good = true;
+  using type = Result;
+};
+
+/// Where what a program returns is kept until its scope has closed.
+template <class T>
+struct kept_result {
+  std::optional<T> value;
+  T take() { return std::move(*value); }
+};
+template <>
+struct kept_result<void> {
+  void take() const noexcept {}
+};
+
+/// Awaits the program, and keeps what it returns; gives what it throws.
+template <class T>
+asio::awaitable<std::exception_ptr> outcome_of_program(asio::awaitable<T> work,
+                                                       kept_result<T>& result) {
+  try {
+    if constexpr (std::is_void_v<T>) {
+      co_await std::move(work);
+    } else {
+      result.value.emplace(co_await std::move(work));
+    }
+  } catch (...) {
+    co_return std::current_exception();
+  }
+  co_return nullptr;
+}
+
+}  // namespace runtime
+
+/// What this rank shares with the others to execute graphs: made once, for many scopes. It must
+/// outlive them. The constructor is collective over `world`, and does not block: communicators are
+/// made in the background, and scopes can be opened at once.
+/// *Threads*: that of the loop.
+class tasks {
+ public:
+  template <std::same_as<communicator> Communicator>
+  explicit tasks(const Communicator& world, const tasks_options& options = {})
+      : host_(runtime::make_host<void>(world, options)) {}
+  tasks(tasks&&) noexcept = default;
+  tasks& operator=(tasks&&) = delete;
+  ~tasks() {
+    if (host_) host_->leave();
+  }
+
+  /// Opens a scope, awaits `program(scope, arguments...)` and closes the scope, for which all ranks
+  /// must come to this. The program is a function, because a lambda that captures and is awaited
+  /// is what g++ 12 frees twice; the arguments are kept until it has ended. Gives what it returns.
+  ///
+  /// Scopes of one name are told apart by how often a rank has opened it, so all ranks open those
+  /// of one name in one order.
+  ///
+  /// *Throws* what the program throws, once the scope has been cancelled with it on all ranks and
+  /// is closed, too, on which theirs throw graph::error with errc::cancelled and that cause; else
+  /// graph::error if there was a divergence in any window, or a failure in the last one.
+  /// *Cancellation* is that of what the program awaits, or of the closing, which cancels the scope.
+  template <class Result, class... Parameters>
+  asio::awaitable<typename runtime::program_result<Result>::type> run(
+      std::string name, Result (*program)(scope&, Parameters...),
+      std::remove_cvref_t<Parameters>... arguments) const {
+    using result = typename runtime::program_result<Result>::type;
+    static_assert(runtime::program_result<Result>::good,
+                  "run: the program of a scope is a coroutine: it returns asio::awaitable<T>");
+    runtime::opened_scope open(host_, host_->open(name));
+    runtime::kept_result<result> kept;
+    scope mine(*open, machine::producer{}, false);
+    auto work = runtime::outcome_of_program<result>(
+        program(mine, std::forward<Parameters>(arguments)...), kept);
+    std::exception_ptr thrown = co_await std::move(work);
+    // What has cancelled the program must not keep the scope from closing.
+    const bool throws = co_await asio::this_coro::throw_if_cancelled();
+    co_await asio::this_coro::throw_if_cancelled(false);
+    if (thrown) mine.cancel(thrown);
+    auto closing = open.close();
+    report ended = co_await std::move(closing);
+    co_await asio::this_coro::throw_if_cancelled(throws);
+    if (!thrown) thrown = open.verdict(ended);
+    if (thrown) std::rethrow_exception(thrown);
+    co_return kept.take();
+  }
+  template <class Program, class... Arguments>
+    requires(!std::is_pointer_v<std::remove_cvref_t<Program>> &&
+             !std::is_function_v<std::remove_reference_t<Program>>)
+  auto run(std::string name, const Program& program, Arguments&&... arguments) const {
+    constexpr bool captures_nothing = requires { +program; };
+    static_assert(captures_nothing,
+                  "run: the program of a scope is a function or a captureless lambda: pass its "
+                  "arguments after it");
+    if constexpr (captures_nothing) {
+      return run(std::move(name), +program, std::forward<Arguments>(arguments)...);
+    }
+  }
+
+ private:
+  std::shared_ptr<runtime::host> host_;
+};
+
+}  // namespace cohort::graph
