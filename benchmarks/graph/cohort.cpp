@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: BSL-1.0
 
 #include "competitors.hpp"
-#include "support/statistics.hpp"
 
 namespace with_cohort {
 namespace {
@@ -44,19 +43,19 @@ value spawn_all(graph::scope& scope, const shape& what) {
 asio::awaitable<void> program(graph::scope& scope, shape what, cost* took) {
   const auto each = static_cast<double>(what.tasks);
   auto zero = scope.tasks<std::uint64_t>("zero", graph::on(0));
-  auto start = bench::clock::now();
+  double start = processor_time();
   if (what.of != pattern::independent) zero().put(0);
   value last = spawn_all(scope, what);
-  took->build = bench::nanoseconds_since(start) / each;
-  start = bench::clock::now();
+  took->build = (processor_time() - start) / each;
+  start = processor_time();
   const std::uint64_t made = co_await last.get();
   co_await scope.again();
-  took->run = bench::nanoseconds_since(start) / each;
+  took->run = (processor_time() - start) / each;
   what.check(made, "cohort");
-  start = bench::clock::now();
+  start = processor_time();
   if (what.of != pattern::independent) zero().put(0);
   const auto report = co_await scope.fence();
-  took->again = bench::nanoseconds_since(start) / each;
+  took->again = (processor_time() - start) / each;
   if (report.failed != 0) throw graph::error(report);
 }
 

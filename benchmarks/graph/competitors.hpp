@@ -8,9 +8,19 @@
 #include <cohort/core/asio.hpp>
 #include <cohort/graph.hpp>
 
+#include <time.h>
+
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+
+/// Nanoseconds of processor time of this process, all threads together: nobody here waits for
+/// anything, and others may have the core for a while.
+[[nodiscard]] inline double processor_time() {
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) * 1e9 + static_cast<double>(used.tv_nsec);
+}
 
 enum class pattern {
   independent,
@@ -19,7 +29,8 @@ enum class pattern {
   wavefront,   ///< a square: each task reads the values of its neighbours above and to the left
 };
 
-/// Nanoseconds for each task. Who starts tasks while others are being spawned has all in `run`.
+/// Nanoseconds of processor time for each task. Who starts tasks while others are being spawned has
+/// all in `run`.
 struct cost {
   double build = 0;  ///< tasks are spawned
   double run = 0;    ///< they are run, and forgotten

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: BSL-1.0
 
 #include "competitors.hpp"
-#include "support/statistics.hpp"
 
 #include <cohort/graph/machine/endpoint.hpp>
 #include <cohort/graph/machine/node.hpp>
@@ -132,20 +131,20 @@ class program {
 cost run(const shape& what) {
   const auto each = static_cast<double>(what.tasks);
   cost took;
-  auto start = bench::clock::now();
+  double start = processor_time();
   program graph(what);
   graph.put_zero();
   graph.spawn_all();
-  took.build = bench::nanoseconds_since(start) / each;
-  start = bench::clock::now();
+  took.build = (processor_time() - start) / each;
+  start = processor_time();
   what.check(graph.run(), "the machine");
   graph.end_window(machine::window_end::again);
-  took.run = bench::nanoseconds_since(start) / each;
-  start = bench::clock::now();
+  took.run = (processor_time() - start) / each;
+  start = processor_time();
   graph.put_zero();
   what.check(graph.run(), "the machine, again");
   graph.end_window(machine::window_end::fence);
-  took.again = bench::nanoseconds_since(start) / each;
+  took.again = (processor_time() - start) / each;
   graph.end_window(machine::window_end::close);
   return took;
 }

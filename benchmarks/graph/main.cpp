@@ -15,6 +15,10 @@
 
 #include <CLI/CLI.hpp>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include <functional>
 
 namespace {
@@ -141,6 +145,11 @@ int main(int argc, char** argv) {
   bench::print_machine(world.size());
   if (!with_openmp::present()) std::printf("without OpenMP\n");
   if (!with_taskflow::present()) std::printf("without Taskflow, see -DTASKFLOW_DIR\n");
+#ifdef M_MMAP_THRESHOLD
+  // So that nobody pays for pages that malloc has given back after the turn before.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+#endif
   asio::co_spawn(io, measure(world, tasks, turns, only), cohort::rethrow);
   io.run();
 }

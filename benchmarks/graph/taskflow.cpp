@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: BSL-1.0
 
 #include "competitors.hpp"
-#include "support/statistics.hpp"
 
 #ifdef COHORT_BENCH_TASKFLOW
 
@@ -52,25 +51,25 @@ cost run(const shape& what) {
   static tf::Executor executor(1);
   const auto each = static_cast<double>(what.tasks);
   cost took;
-  auto start = bench::clock::now();
+  double start = processor_time();
   std::vector<std::uint64_t> made(what.of == pattern::wavefront ? (what.side + 1) * (what.side + 1)
                                                                 : what.tasks + 1);
   tf::Taskflow flow;
   build(flow, made, what);
-  took.build = bench::nanoseconds_since(start) / each;
-  start = bench::clock::now();
+  took.build = (processor_time() - start) / each;
+  start = processor_time();
   executor.run(flow).wait();
-  took.run = bench::nanoseconds_since(start) / each;
+  took.run = (processor_time() - start) / each;
   what.check(what.of == pattern::take_chain    ? made.front()
              : what.of == pattern::independent ? made[what.tasks - 1]
                                                : made.back(),
              "Taskflow");
-  start = bench::clock::now();
+  start = processor_time();
   executor.run(flow).wait();
-  took.again = bench::nanoseconds_since(start) / each;
-  start = bench::clock::now();
+  took.again = (processor_time() - start) / each;
+  start = processor_time();
   flow.clear();
-  took.run += bench::nanoseconds_since(start) / each;
+  took.run += (processor_time() - start) / each;
   return took;
 }
 
