@@ -91,10 +91,9 @@ template <class Any = void>
 template <class T>
 bool register_exception();
 
-/// "rank 2 (host): std::runtime_error: its text", for messages.
+/// "std::runtime_error: its text", for messages; of a remote_error also where it was thrown.
 template <class Any = void>
-[[nodiscard]] std::string describe_exception(const std::exception_ptr& thrown, int rank,
-                                             std::string_view host = {});
+[[nodiscard]] std::string describe_exception(const std::exception_ptr& thrown);
 
 /// The exception with another one nested in it, as std::throw_with_nested does, if there is one.
 template <class Exception>
@@ -269,13 +268,13 @@ std::exception_ptr decode_exception(wire::reader& in) {
 }
 
 template <class Any>
-std::string describe_exception(const std::exception_ptr& thrown, int rank, std::string_view host) {
+std::string describe_exception(const std::exception_ptr& thrown) {
   detail::exception_record one;
   static_cast<void>(detail::describe(thrown, one));
   if (one.kind == detail::exception_kind::remote) {
     return detail::located_text(one.rank, one.host, one.type, one.text);
   }
-  return detail::located_text(rank, host, one.type, one.text);
+  return one.text.empty() ? one.type : one.type + ": " + one.text;
 }
 
 template <class T>

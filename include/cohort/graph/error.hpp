@@ -24,6 +24,21 @@ using divergence = machine::divergence;
 /// `divergences`. Equal on all ranks.
 using report = machine::window_report;
 
+namespace runtime {
+
+/// What a scope ends with that was cancelled with this cause.
+[[nodiscard]] inline failure cancellation_by(failure cause) {
+  const std::string rank = std::to_string(cause.rank);
+  const bool lost = cause.code == errc::peer_lost;
+  if (!lost) cause.code = errc::cancelled;
+  cause.text =
+      (lost ? "rank " + rank + " is lost: " : "the scope was cancelled by rank " + rank + ": ") +
+      cause.text;
+  return cause;
+}
+
+}  // namespace runtime
+
 /// What an await, a fence or the run of a scope throws. Its code is one of errc: task_failed,
 /// not_spawned, cycle, diverged, taken, stale_name, not_local, cancelled, closed, peer_lost. The
 /// exception of a task is nested in it, as far as its type can travel: see core/exception.hpp.
@@ -49,7 +64,7 @@ class error : public cohort::error {
 
 template <class Any>
 failure error::worst_of(const report& ended) {
-  if (ended.cancelled) return *ended.cancelled;
+  if (ended.cancelled) return runtime::cancellation_by(*ended.cancelled);
   failure worst;
   if (!ended.divergences.empty()) {
     const divergence& first = ended.divergences.front();
@@ -93,7 +108,7 @@ template <class Any = void>
   why.rank = rank;
   wire::writer out(why.exception);
   progress::encode_exception(out, thrown, rank, {});
-  why.text = describe_exception(thrown, rank);
+  why.text = describe_exception(thrown);
   return why;
 }
 

@@ -77,7 +77,7 @@ class scope {
     failure cause;
     cause.code = errc::cancelled;
     cause.rank = rank();
-    cause.text = "rank " + std::to_string(rank()) + ": " + std::string(why);
+    cause.text = std::string(why);
     if (is_open()) scope_->cancel(std::move(cause));
   }
   void cancel(const std::exception_ptr& why) {

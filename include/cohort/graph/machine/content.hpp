@@ -21,10 +21,10 @@ namespace cohort::graph::machine {
 /// the same facts (graph F2).
 struct failure {
   errc code{};
-  key root;          ///< the task that failed first, or that was not spawned, or the value that was taken
-  std::string task;  ///< its name: "factor(3)"
-  int rank = -1;     ///< where it failed
-  std::string text;  ///< the sentence, with all facts of the table "Who sees what"
+  key root;  ///< the task that failed first, or that was not spawned, or the value that was taken
+  std::string task;                  ///< its name: "factor(3)"
+  int rank = -1;                     ///< where it failed
+  std::string text;                  ///< the sentence, with all facts of the table "Who sees what"
   std::vector<std::byte> exception;  ///< what a task has thrown, as it travels; else empty
 };
 
@@ -70,7 +70,9 @@ class content_ptr {
   content& operator*() const noexcept { return *one_; }
   content* operator->() const noexcept { return one_; }
   explicit operator bool() const noexcept { return one_ != nullptr; }
-  [[nodiscard]] std::uint32_t use_count() const noexcept { return one_ == nullptr ? 0 : one_->count_; }
+  [[nodiscard]] std::uint32_t use_count() const noexcept {
+    return one_ == nullptr ? 0 : one_->count_;
+  }
 
  private:
   void add() noexcept {

@@ -8,44 +8,33 @@
 #include <cohort/graph/machine/content.hpp>
 #include <cohort/graph/machine/definition.hpp>
 #include <cohort/graph/machine/names.hpp>
+#include <cohort/graph/machine/record_table.hpp>
+#include <cohort/graph/machine/report.hpp>
+#include <cohort/graph/machine/site.hpp>
+#include <cohort/graph/machine/stall.hpp>
+#include <cohort/graph/machine/wave.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace cohort::graph::machine {
 
-// INTERFACE DRAFT: what the runtime and the checker call. Private parts are for the implementation.
-
 struct node_options {
   int rank = 0;
   int ranks = 1;
-  std::size_t eager = 8192;        ///< larger values are offered (graph L1)
-  std::size_t credit = 256 * 1024; ///< bytes of unasked values, for each pair of ranks (graph U2)
-  bool fail_fast = false;          ///< graph F4
-  std::string agreed;              ///< all other options as a text, equal on all ranks (graph K3)
+  std::size_t eager = 8192;         ///< larger values are offered (graph L1)
+  std::size_t credit = 256 * 1024;  ///< bytes of unasked values, for each pair of ranks (graph U2)
+  bool fail_fast = false;           ///< graph F4
+  std::string agreed;               ///< all other options as a text, equal on all ranks (graph K3)
 };
-
-/// One divergence, found by a home, by a spawner or by the root of the wave.
-struct divergence {
-  std::string task;   ///< or the family, or "options of the scope"
-  std::string text;   ///< the field, the ranks on each side and both sites or values
-  friend bool operator==(const divergence&, const divergence&) = default;
-};
-
-/// How a window has ended; equal on all ranks, but for `closed` (graph P8, T8).
-struct window_report {
-  std::uint64_t failed = 0;              ///< tasks
-  std::optional<failure> first_failure;  ///< of the smallest key
-  std::vector<divergence> divergences;   ///< sorted
-  bool closed = false;     ///< others have closed or fenced, this rank had asked for less
-  std::optional<failure> cancelled;  ///< the cause, where the scope is
-};
-
-enum class window_end : std::uint8_t { again, fence, close };
 
 /// A coroutine of the program that spawns and awaits in this scope (graph O3).
 using producer = std::uint32_t;
@@ -62,13 +51,13 @@ struct spawn_result {
 
 /// An await that has begun. `ended`: with this value or failure, and nothing follows.
 struct await_start {
-  content_ptr ended;
+  content_ptr ended{};
   bool may_move = false;    ///< of a take: the value is the caller's alone
   await_number number = 0;  ///< else; comes back in `action_kind::resume`
 };
 
 enum class action_kind : std::uint8_t {
-  resume,        ///< the await `number` ends with `what` (a value or a failure); `may_move` as above
+  resume,  ///< the await `number` ends with `what` (a value or a failure); `may_move` as above
   post_receive,  ///< of `bytes` bytes from `rank` with `tag` on the second communicator, before
                  ///< the next messages are taken; call `transferred` with the bytes
   send_value,    ///< `what` to `rank` with `tag` on the second communicator; call `sent_value` then
@@ -80,13 +69,13 @@ enum class action_kind : std::uint8_t {
 struct action {
   action_kind kind{};
   await_number number = 0;
-  content_ptr what;
+  content_ptr what{};
   bool may_move = false;
   int rank = -1;
   int tag = 0;
   std::size_t bytes = 0;
-  key value;
-  std::string text;
+  key value{};
+  std::string text{};
 };
 
 /// An input of a task that runs.
@@ -104,25 +93,50 @@ struct running_task {
   std::span<task_input> inputs;  ///< the body may move out of those that may be moved
 };
 
-class endpoint;
+template <class Any>
+class basic_endpoint;
 
+/// One rank in one scope. It reads like the rules of docs/design/graph.md, one function for one
+/// rule.
+///
+/// *Use.* Call what has happened; then do what `actions` says, in order, and `clear_actions`; then
+/// send what the endpoint's `take_message` gives. Any call may add actions, also to other nodes of
+/// the endpoint, which share its tags. Nothing here blocks, calls back, or knows time.
+///
+/// A producer is idle while it has begun an await that has not ended, or waits for the end of the
+/// window. With `resume` or `window_ended` it counts as busy again at once, so a caller may resume
+/// its coroutine later.
 template <class Any = void>
 class basic_node {
  public:
-  basic_node(endpoint& owner, scope_id id, const node_options& options);
+  /// Opens the scope on this rank; producer 0 is there from the beginning. Handles what was sent
+  /// to it before (graph O1), so it may have actions.
+  basic_node(basic_endpoint<Any>& owner, scope_id id, const node_options& options);
+  basic_node(const basic_node&) = delete;
+  basic_node& operator=(const basic_node&) = delete;
+  ~basic_node();
 
   // ---- names ----
   /// The number of a family of that name on this rank; the first naming of the window is told (K3).
   std::uint32_t family(const family_facts& facts);
   /// Which window it is: names of an earlier one are stale (K4).
-  [[nodiscard]] std::uint32_t window() const noexcept;
+  [[nodiscard]] std::uint32_t window() const noexcept { return window_; }
   /// "factor(3)".
   [[nodiscard]] std::string text_of(const task_name& name) const;
+  [[nodiscard]] const scope_id& id() const noexcept { return id_; }
+  [[nodiscard]] const node_options& options() const noexcept { return options_; }
+  /// For ages in reports: any unit, any zero.
+  void set_time(std::uint32_t now) noexcept { records_.set_time(now); }
 
   // ---- the program of this rank ----
   spawn_result spawn(const task_name& task, const definition_view& what, spawn_site site);
   /// Its home puts the value of a source; elsewhere refused.
   spawn_result put(const task_name& task, content_ptr value, spawn_site site);
+  /// The end of a handle of an earlier window, which its caller has found (K4).
+  [[nodiscard]] content_ptr stale(const task_name& task, std::uint32_t named_in,
+                                  spawn_site site) const;
+  /// A spawn that its caller refuses: for a stale dependency, say. The report has it (S5).
+  spawn_result refuse(const task_name& task, errc code, const std::string& why, spawn_site site);
   await_start await(producer who, const task_name& task, bool takes, spawn_site site);
   /// The await is not continued: no `resume` follows (C4). Its claim stands.
   void withdraw(await_number which);
@@ -130,29 +144,363 @@ class basic_node {
   void end(producer who);  ///< it will not do anything any more
   /// The producer waits for the end of the window. `window_ended` tells when all ranks' have.
   void end_window(producer who, window_end how);
+  /// An empty text, a code of 0 and a rank below 0 are filled in.
   void cancel(failure cause);
 
   // ---- the scheduler of this rank ----
   /// Takes a task that is ready, the newest or the oldest; nothing if none is.
-  [[nodiscard]] std::optional<running_task> start_newest();
-  [[nodiscard]] std::optional<running_task> start_oldest();
-  [[nodiscard]] bool has_ready() const noexcept;
+  [[nodiscard]] std::optional<running_task> start_newest() {
+    if (ready_.empty()) return std::nullopt;
+    return start_ready(ready_.take_newest());
+  }
+  [[nodiscard]] std::optional<running_task> start_oldest() {
+    if (ready_.empty()) return std::nullopt;
+    return start_ready(ready_.take_oldest());
+  }
+  [[nodiscard]] bool has_ready() const noexcept { return !ready_.empty(); }
+  [[nodiscard]] std::size_t ready_count() const noexcept { return ready_.size(); }
   void ended(task_index which, content_ptr what);
+  /// What `ended` gets for a task that has thrown: all facts but those of the exception.
+  [[nodiscard]] failure failure_of(task_index which, std::string_view what,
+                                   std::vector<std::byte> exception = {}) const;
 
   // ---- actions ----
-  [[nodiscard]] std::span<action> actions() noexcept;
-  void clear_actions();
-  [[nodiscard]] const window_report& report() const noexcept;  ///< of the last window
-  [[nodiscard]] const std::optional<failure>& cause() const noexcept;  ///< of the cancellation
-  [[nodiscard]] bool closed() const noexcept;
+  [[nodiscard]] std::span<action> actions() noexcept { return actions_; }
+  void clear_actions() { actions_.clear(); }
+  [[nodiscard]] const window_report& report() const noexcept {
+    return report_;
+  }  ///< of the last window
+  [[nodiscard]] const std::optional<failure>& cause() const noexcept {
+    return cause_;
+  }  ///< of the cancellation
+  [[nodiscard]] bool closed() const noexcept { return closed_; }
 
   // ---- timers: what it would do only when idle, it may do before ----
-  [[nodiscard]] bool has_wants() const noexcept;           ///< want_delay
-  [[nodiscard]] bool has_announcements() const noexcept;   ///< announce_delay
+  [[nodiscard]] bool has_wants() const noexcept { return unsent_count_ != 0; }  ///< want_delay
+  [[nodiscard]] bool has_announcements() const noexcept {
+    return !fresh_.empty();
+  }  ///< announce_delay
+  /// Another rank wants a task that nobody has spawned, as far as is known here, and there is an
+  /// announcement that was not compared (graph A3).
+  [[nodiscard]] bool has_comparisons() const noexcept {
+    return compare_count_ != 0 && unknown_count_ != 0;
+  }
   void flush_wants();
   void flush_announcements();
+  void flush_comparisons();
+
+  // ---- stall reports (graph Q1) ----
+  /// Asks the homes of all that waits here. One that is under way is given up.
+  void start_report();
+  /// Whether all that were asked have answered.
+  [[nodiscard]] bool has_report() const noexcept { return asked_.empty(); }
+  /// What has been answered; homes that have not are silent.
+  [[nodiscard]] stall_report take_report();
+
+ private:
+  friend class basic_endpoint<Any>;
+  friend struct inspector;
+  struct producer_state {
+    std::uint32_t awaits = 0;
+    bool ended = false;
+    std::optional<window_end> ending;
+    [[nodiscard]] bool busy() const noexcept { return !ended && awaits == 0 && !ending; }
+  };
+  struct parked_message {
+    int from;
+    std::uint64_t epoch;
+    message_kind kind;
+    std::vector<std::byte> body;
+  };
+  struct wake_up {
+    std::uint32_t value;
+    content_ptr what;
+  };
+  /// What this rank has spawned for a home that is elsewhere.
+  struct announcement {
+    task_sum sum;                         // of all (graph A2)
+    std::vector<std::uint32_t> unlisted;  // records
+    bool fresh = false;
+    bool lists = false;  // it gets lists, from now on (graph A4); outlives the window
+  };
+  /// How this rank stands with another one, as to values.
+  struct account {
+    std::uint64_t credit = 0;        // what may be pushed to it (graph U2)
+    std::uint64_t owed = 0;          // credit that goes back to it (graph U3)
+    std::uint32_t receives = 0;      // granted, and not complete
+    std::optional<task_sum> digest;  // not compared yet
+    bool agrees = false;             // its last digest was equal to the own sum
+    bool goodbye = false;            // it has said so (graph X2)
+    bool lost = false;               // for this scope (graph X1)
+  };
+  using index = std::uint32_t;
+
+  // front: names, spawns and their refusals
+  void resolve(const definition_view& what, spawn_site site);
+  [[nodiscard]] std::string wrong_use();
+  spawn_result spawn_again(index task);
+  [[nodiscard]] content_ptr refused_by_end() const;
+
+  // announcer
+  void announce(index task);
+  [[nodiscard]] digest128 hash_of(index task) const;
+  void send_list(int home);
+  void on_digest(int from, const digest_message& one);
+  void on_diff(int from);
+  void on_list(int from, const list_message& all);
+
+  // home: decide, run
+  void keep_definition(index task, const draft& what);
+  [[nodiscard]] index store(const draft& what, index owner, bool here);
+  [[nodiscard]] definition_field compare(const stored_definition& one, const draft& other,
+                                         index source) const;
+  void declare(index task, const draft& what, int from);
+  void note_declaration(index task, int rank, index definition);
+  [[nodiscard]] bool has_diverged(index task) const;
+  [[nodiscard]] index own_definition(index task) const;
+  void start(index task);
+  void link(index at);
+  void try_ready(index task);
+  running_task start_ready(index task);
+  void finish(index task, content_ptr what);
+  void wake(index value, const content_ptr& what);
+
+  // awaits and producers
+  void check_producer(producer who) const;
+  [[nodiscard]] index new_await(producer who, index value, bool takes, spawn_site site);
+  void free_await(index slot);
+  [[nodiscard]] await_number number_of(index slot) const noexcept {
+    return (await_number{awaits_[slot].turn} << 32U) | slot;
+  }
+  // As a taker it has a key too, which is no task's: its number and its rank.
+  [[nodiscard]] key key_of_await(index slot) const noexcept { return {number_of(slot), 0, rank_}; }
+  template <class Visit>
+  void for_each_await(index value, Visit visit) const;
+  void end_await(index slot, content_ptr what, bool may_move);
+  void fetched(index slot, const content_ptr& what);
+  void end_awaits(index value, const content_ptr& what);
+
+  // values: want, give, push
+  [[nodiscard]] peer& peer_of(index value, int rank);
+  void need(index value);
+  void note_unknown(index value);
+  void known_now(record& value);
+  void want(index value);
+  void forget_want(index value);
+  void send_wants_of(index value);
+  void send_want(index value);
+  void send_claim(index value, index who);
+  void on_want(int from, const want_message& one);
+  void give(index value, int to);
+  void push(index value, int to, index task);
+  void consumer(index value, index task, use_kind use);
+  void send_value(index value, int to, bool pushed);
+  void use_pushed(index value);
+  void on_val(int from, value_message one);
+  void on_credit(int from, const credit_message& one);
+  void arrive(index value, content_ptr what);
+
+  // large values
+  void offer(index value, int to);
+  void ask_tag(index value, std::size_t size);
+  void on_offer(int from, const offer_message& one);
+  void on_grant(int from, const grant_message& one);
+  void granted(index value, int from, int tag, std::size_t size);
+  void bulk(int from, index value, std::vector<std::byte> bytes);
+  [[nodiscard]] bool has_open_offers(index value) const;
+
+  // take
+  [[nodiscard]] index keep_taker(const taker& one);
+  [[nodiscard]] index taker_of_edge(index at);
+  [[nodiscard]] index taker_of_task(index task);
+  [[nodiscard]] index taker_of_await(index slot);
+  [[nodiscard]] index taker_of(const told_taker& one);
+  [[nodiscard]] told_taker told(index one) const;
+  void ask_claim(index value, index who);
+  void claim(index value, index who);
+  void confirm(index value, index who);
+  [[nodiscard]] bool has_claim(index slot) const;
+  void on_taken(int from, const taken_message& one);
+  void end_late(index value);
+  void hand_over(index value);
+  void forget(index value);
+  void on_release(int from, const release_message& one);
+  void refuse_late(index value, int to);
+  template <class Visit>
+  void for_each_waiter(index value, Visit visit) const;  // visit(task)
+
+  // cancellation and loss
+  void cancel_scope(failure cause, bool tell, bool once_more = false);
+  void end_tasks();
+  void on_cancel(int from, const cancel_message& one);
+  void lose(int rank, const std::string& why);
+  void break_up(failure cause);
+  void leave();
+
+  // the wave and the window
+  [[nodiscard]] bool idle() const noexcept {
+    return busy_ == 0 && running_ == 0 && ready_.empty() && !closed_;
+  }
+  [[nodiscard]] bool passive() const noexcept;
+  bool contribute();
+  [[nodiscard]] contribution own_contribution();
+  void note_named(contribution& all);
+  void note_reports(contribution& all);
+  void on_up(int from, contribution one);
+  void on_down(int from, const verdict& what, std::span<const std::byte> body);
+  void apply(const verdict& what, std::span<const std::byte> body);
+  void apply_not_spawned(const std::vector<key>& keys);
+  void apply_cycle();
+  void end_of_window(const verdict& what);
+  void tell_window_ended();
+  [[nodiscard]] std::optional<window_end> asked_for() const noexcept;
+  void clear();
+  void clear_exchange();
+  void repeat();
+
+  // messages
+  template <class Message>
+  void send(int to, message_kind kind, const Message& what);
+  void send_body(int to, message_kind kind, std::span<const std::byte> body);
+  void receive(int from, message_kind kind, std::uint64_t epoch, std::span<const std::byte> body);
+  void handle(int from, message_kind kind, std::span<const std::byte> body);
+  void unpark();
+  void settle() {
+    if (wakes_.empty() && !first_failure_here_ && (busy_ != 0 || running_ != 0 || !ready_.empty()))
+      return;
+    settle_slowly();
+  }
+  void settle_slowly();
+  void run_wakes();
+  void flush_when_idle();
+  [[nodiscard]] index known(const key& what, int home, const char* verb);
+
+  // sentences
+  [[nodiscard]] content_ptr fail(errc code, const key& root, std::string task, int rank,
+                                 std::string text) const;
+  [[nodiscard]] content_ptr not_spawned(index value, const std::string& who) const;
+  [[nodiscard]] content_ptr cyclic(index task) const;
+  [[nodiscard]] content_ptr taken(index value, index winner, const std::string& loser) const;
+  [[nodiscard]] std::string taker_text(index one) const;
+  [[nodiscard]] std::string task_text(index task) const;
+  [[nodiscard]] std::string await_text(spawn_site site) const;
+  [[nodiscard]] content_ptr no_wire_format(index value, int to) const;
+  [[nodiscard]] std::string difference(const stored_definition& one,
+                                       const stored_definition& other) const;
+  [[nodiscard]] std::string divergence_text(index task) const;
+  [[nodiscard]] std::vector<int> ranks_of(index task, index definition) const;
+  void report_own(index task, bool refused, std::string text);
+  [[nodiscard]] failure cancelled_failure() const;
+
+  // stalls
+  void on_ask(int from, const ask_message& one);
+  void on_tell(int from, const tell_message& one);
+  [[nodiscard]] told_state state_of(const key& what) const;
+
+  basic_endpoint<Any>& owner_;
+  scope_id id_;
+  node_options options_;
+  int rank_;
+  int ranks_;
+  wave_place place_;
+  std::uint32_t window_ = 0;
+  std::uint64_t epoch_ = 0;  // verdicts and fences applied (graph T7)
+
+  // tasks and values
+  record_table records_;
+  arena<edge> edges_;
+  arena<task_input> inputs_;
+  arena<stored_definition> definitions_;
+  byte_arena bytes_;
+  draft draft_;
+  number_ring ready_;
+  std::uint32_t running_ = 0;
+  std::uint64_t waiting_ = 0;                  // tasks
+  std::uint64_t failed_ = 0;                   // tasks, in this window
+  std::optional<failed_task> first_failure_;   // of the smallest key
+  std::optional<failure> first_failure_here_;  // to be the cause (graph F4)
+  std::vector<wake_up> wakes_;                 // [graph F3]
+
+  // the program
+  std::vector<producer_state> producers_;
+  std::uint32_t busy_ = 1;  // producers that are
+  std::vector<waiting_await> awaits_;
+  index free_await_ = none;
+  index starting_ = none;  // an await that is just beginning
+  await_start started_;
+
+  // announcements
+  std::vector<announcement> announced_;  // by home
+  std::vector<int> fresh_;               // homes
+  std::vector<index> own_;               // tasks that are at home and were spawned here
+  std::size_t summed_ = 0;               // of these
+  task_sum own_sum_;
+  std::uint32_t compare_count_ = 0;
+
+  // values that other ranks have to do with
+  std::vector<account> accounts_;  // by rank
+  arena<peer> peers_;
+  index_table peer_table_;
+  arena<declaration> declarations_;
+  std::vector<index> diverged_;  // tasks whose divergence is to be told
+  std::vector<index> unknown_;   // at home: wanted, and not spawned; some are spawned since
+  std::uint32_t unknown_count_ = 0;
+  std::vector<index> unsent_;                           // values that are wanted; some twice
+  std::vector<std::pair<index, index>> unsent_claims_;  // value, taker
+  std::uint32_t unsent_count_ = 0;
+  std::uint32_t queued_ = 0;                              // grants that wait for a tag
+  std::unordered_map<index, std::size_t> offers_;         // parked (graph L2)
+  std::unordered_map<index, content_ptr> held_;           // taken, and still offered (graph M3)
+  std::unordered_map<index, std::vector<index>> asking_;  // takers that wait for an answer
+  std::unordered_map<index, std::vector<index>> remote_takers_;  // spawned here, tasks elsewhere
+  arena<taker> takers_;
+
+  // the wave
+  std::uint64_t sent_ = 0;
+  std::uint64_t received_ = 0;
+  bool up_ = false;  // it has contributed
+  std::array<std::optional<contribution>, 2> ups_;
+  wave_root root_;
+  bool told_options_ = false;
+  std::vector<report_item> reports_;  // not told yet
+  std::uint32_t own_reports_ = 0;     // in this window
+  window_report report_;
+  std::vector<parked_message> parked_;  // of later epochs (graph T7)
+
+  // ends
+  bool cancelled_ = false;
+  bool broken_ = false;
+  bool closed_ = false;
+  std::optional<failure> cause_;
+  content_ptr cancelled_content_;
+
+  // stall report
+  std::uint64_t query_ = 0;
+  std::vector<int> asked_;
+  std::vector<std::pair<key, stalled_task>> stalled_;
+  std::vector<told_state> answers_;
+
+  std::vector<action> actions_;
+  std::vector<std::byte> body_;
 };
 
 using node = basic_node<>;
 
 }  // namespace cohort::graph::machine
+
+#include <cohort/graph/machine/endpoint.hpp>
+
+#ifndef COHORT_SEPARATE_COMPILATION
+#include <cohort/graph/machine/node/announcer.ipp>
+#include <cohort/graph/machine/node/awaits.ipp>
+#include <cohort/graph/machine/node/ends.ipp>
+#include <cohort/graph/machine/node/front.ipp>
+#include <cohort/graph/machine/node/home.ipp>
+#include <cohort/graph/machine/node/receive.ipp>
+#include <cohort/graph/machine/node/sentences.ipp>
+#include <cohort/graph/machine/node/stall.ipp>
+#include <cohort/graph/machine/node/take.ipp>
+#include <cohort/graph/machine/node/transfer.ipp>
+#include <cohort/graph/machine/node/values.ipp>
+#include <cohort/graph/machine/node/wave.ipp>
+#endif

@@ -200,13 +200,12 @@ struct window_body {
     machine::failure cause;
     cause.code = errc::cancelled;
     cause.rank = where.rank();
-    cause.text =
-        "rank " + std::to_string(where.rank()) + ": the await of the window's end was cancelled";
+    cause.text = "the await of the window's end was cancelled";
     where.cancel(std::move(cause));
   }
   [[nodiscard]] std::tuple<std::exception_ptr, report> finish(waiter& one) const {
     if (!one.error && !reports && (one.report.cancelled || one.report.closed)) {
-      one.error = one.report.cancelled ? exception_of(*one.report.cancelled)
+      one.error = one.report.cancelled ? exception_of(cancellation_by(*one.report.cancelled))
                                        : std::make_exception_ptr(error(one.report));
     }
     return {std::move(one.error), std::move(one.report)};

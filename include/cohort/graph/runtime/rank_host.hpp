@@ -88,7 +88,7 @@ class rank_host final : public host,
     machine::failure cause;
     cause.code = errc::cancelled;
     cause.rank = rank_;
-    cause.text = "rank " + std::to_string(rank_) + ": the program of the scope has gone";
+    cause.text = "the program of the scope has gone";
     mine.node()->cancel(std::move(cause));
     mine.node()->end_window({}, machine::window_end::close);
     wake();
@@ -96,7 +96,7 @@ class rank_host final : public host,
     log::write(log::level::error, std::string("graph: leaving a scope: ") + problem.what());
   }
   [[nodiscard]] std::exception_ptr verdict(const report& ended) const override {
-    if (ended.cancelled) return exception_of(*ended.cancelled);
+    if (ended.cancelled) return exception_of(cancellation_by(*ended.cancelled));
     const bool diverged = !ended.divergences.empty() && !options_.warn_on_divergence;
     if (!diverged && ended.failed == 0 && !ended.first_failure) return nullptr;
     if (!diverged && ended.first_failure) {

@@ -90,8 +90,7 @@ class scope_on_node final : public open_scope {
     owner_.wake();
     return std::move(result.refused);
   }
-  [[nodiscard]] machine::content_ptr stale(const machine::task_name& task,
-                                           std::uint64_t window,
+  [[nodiscard]] machine::content_ptr stale(const machine::task_name& task, std::uint64_t window,
                                            const std::source_location& site) const override {
     if (node_ && window >> 32U == opening_) {
       return node_->stale(task, static_cast<std::uint32_t>(window), site_of(site));

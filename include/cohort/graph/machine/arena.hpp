@@ -1,0 +1,123 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file
+/// Memory that only grows until all of it is forgotten at once, at the end of a window.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace cohort::graph::machine {
+
+/// The number of something that is not there.
+inline constexpr std::uint32_t none = ~std::uint32_t{0};
+
+/// A sequence whose elements do not move and are used again, as they were left, after `clear`.
+template <class T, std::uint32_t Block = 4096>
+class arena {
+ public:
+  /// So many elements one behind the other; returns the number of the first.
+  std::uint32_t take(std::uint32_t count) {
+    if (next_ % Block + count > Block || next_ == limit()) make_room(count);
+    return std::exchange(next_, next_ + count);
+  }
+  [[nodiscard]] T& operator[](std::uint32_t at) noexcept { return blocks_[at / Block][at % Block]; }
+  [[nodiscard]] const T& operator[](std::uint32_t at) const noexcept {
+    return blocks_[at / Block][at % Block];
+  }
+  [[nodiscard]] std::uint32_t size() const noexcept { return next_; }
+  void clear() noexcept { next_ = 0; }
+
+ private:
+  [[nodiscard]] std::uint32_t limit() const noexcept {
+    return static_cast<std::uint32_t>(blocks_.size()) * Block;
+  }
+  // Moves on to blocks that lie one behind the other and have room for `count`.
+  void make_room(std::uint32_t count) {
+    const std::size_t wanted = std::max<std::size_t>(1, (count + Block - 1) / Block);
+    std::size_t first = (next_ + Block - 1) / Block;
+    for (; first + wanted <= blocks_.size(); ++first) {
+      std::size_t run = 1;
+      while (run < wanted && blocks_[first + run] == blocks_[first] + run * Block) ++run;
+      if (run == wanted) break;
+    }
+    if (first + wanted > blocks_.size()) {
+      first = blocks_.size();
+      owned_.push_back(std::make_unique<T[]>(wanted * Block));
+      for (std::size_t i = 0; i < wanted; ++i) blocks_.push_back(owned_.back().get() + i * Block);
+    }
+    next_ = static_cast<std::uint32_t>(first) * Block;
+  }
+
+  std::vector<T*> blocks_;
+  std::vector<std::unique_ptr<T[]>> owned_;
+  std::uint32_t next_ = 0;
+};
+
+/// Bytes, at addresses that are good for pointers and do not change until `clear`.
+class byte_arena {
+ public:
+  [[nodiscard]] std::byte* take(std::size_t size) {
+    if (size == 0) return nullptr;
+    size = (size + 15) / 16 * 16;
+    while (at_ < blocks_.size() && blocks_[at_].size - used_ < size) {
+      ++at_;
+      used_ = 0;
+    }
+    if (at_ == blocks_.size()) {
+      const std::size_t whole = std::max<std::size_t>(size, 64 * 1024);
+      blocks_.push_back({std::make_unique<std::byte[]>(whole), whole});
+    }
+    std::byte* const here = blocks_[at_].bytes.get() + used_;
+    used_ += size;
+    return here;
+  }
+  void clear() noexcept { at_ = used_ = 0; }
+
+ private:
+  struct block {
+    std::unique_ptr<std::byte[]> bytes;
+    std::size_t size = 0;
+  };
+  std::vector<block> blocks_;
+  std::size_t at_ = 0;
+  std::size_t used_ = 0;
+};
+
+/// Numbers in a queue of which either end can be taken.
+class number_ring {
+ public:
+  [[nodiscard]] bool empty() const noexcept { return first_ == last_; }
+  [[nodiscard]] std::size_t size() const noexcept { return last_ - first_; }
+  void push(std::uint32_t one) {
+    if (last_ - first_ == slots_.size()) grow();
+    slots_[last_++ & (slots_.size() - 1)] = one;
+  }
+  [[nodiscard]] std::uint32_t take_newest() noexcept {
+    return slots_[--last_ & (slots_.size() - 1)];
+  }
+  [[nodiscard]] std::uint32_t take_oldest() noexcept {
+    return slots_[first_++ & (slots_.size() - 1)];
+  }
+  void clear() noexcept { first_ = last_ = 0; }
+
+ private:
+  void grow() {
+    std::vector<std::uint32_t> more(std::max<std::size_t>(64, slots_.size() * 2));
+    const std::size_t count = size();
+    for (std::size_t i = 0; i < count; ++i) more[i] = slots_[(first_ + i) & (slots_.size() - 1)];
+    slots_ = std::move(more);
+    first_ = 0;
+    last_ = count;
+  }
+  std::vector<std::uint32_t> slots_;  // a power of two
+  std::size_t first_ = 0;
+  std::size_t last_ = 0;
+};
+
+}  // namespace cohort::graph::machine

@@ -1,0 +1,63 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file
+/// From hashes to numbers: an open table that knows nothing of what is numbered.
+
+#include <cohort/graph/machine/arena.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace cohort::graph::machine {
+
+/// Nothing is taken out but all of it.
+class index_table {
+ public:
+  /// The number with this hash for which `is_it(number)` holds, or `none`.
+  template <class IsIt>
+  [[nodiscard]] std::uint32_t find(std::uint32_t hash, IsIt is_it) const {
+    if (slots_.empty()) return none;
+    for (std::size_t at = hash & mask();; at = (at + 1) & mask()) {
+      const slot& one = slots_[at];
+      if (one.number == none) return none;
+      if (one.hash == hash && is_it(one.number)) return one.number;
+    }
+  }
+  /// Requires that it is not there.
+  void insert(std::uint32_t hash, std::uint32_t number) {
+    if (2 * (count_ + 1) > slots_.size()) grow();
+    ++count_;
+    put({hash, number});
+  }
+  void clear() noexcept {
+    if (std::exchange(count_, 0) != 0) std::fill(slots_.begin(), slots_.end(), slot{});
+  }
+
+ private:
+  struct slot {
+    std::uint32_t hash = 0;
+    std::uint32_t number = none;
+  };
+  [[nodiscard]] std::size_t mask() const noexcept { return slots_.size() - 1; }
+  void put(slot one) noexcept {
+    std::size_t at = one.hash & mask();
+    while (slots_[at].number != none) at = (at + 1) & mask();
+    slots_[at] = one;
+  }
+  void grow() {
+    const auto old =
+        std::exchange(slots_, std::vector<slot>(std::max<std::size_t>(64, slots_.size() * 2)));
+    for (const slot& one : old) {
+      if (one.number != none) put(one);
+    }
+  }
+  std::vector<slot> slots_;  // a power of two, at most half full
+  std::size_t count_ = 0;
+};
+
+}  // namespace cohort::graph::machine

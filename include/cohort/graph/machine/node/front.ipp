@@ -1,0 +1,205 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file
+/// Names, spawns, and their refusals.
+
+#include <cohort/graph/machine/node.hpp>
+
+#include <cohort/core/error.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cohort::graph::machine {
+
+template <class Any>
+basic_node<Any>::basic_node(basic_endpoint<Any>& owner, scope_id id, const node_options& options)
+    : owner_(owner),
+      id_(id),
+      options_(options),
+      rank_(options.rank),
+      ranks_(options.ranks),
+      place_(options.rank, options.ranks),
+      producers_(1),
+      announced_(static_cast<std::size_t>(options.ranks)),
+      accounts_(static_cast<std::size_t>(options.ranks)) {
+  if (rank_ != owner.rank() || ranks_ != owner.ranks()) {
+    throw error(errc::invalid_argument, "task graph: rank " + std::to_string(rank_) + " of " +
+                                            std::to_string(ranks_) + " at the endpoint of rank " +
+                                            std::to_string(owner.rank()));
+  }
+  owner.enter(*this);
+  for (account& one : accounts_) one.credit = options_.credit;
+  for (auto& one : owner.take_parked(id)) {  // [graph O1]
+    received_ += is_counted(one.kind) ? 1U : 0U;
+    parked_.push_back({one.from, one.epoch, one.kind, std::move(one.body)});
+  }
+  unpark();
+  for (int other = 0; other < ranks_; ++other) {
+    if (owner.is_lost(other)) lose(other, owner.why_lost(other));
+  }
+  settle();
+}
+
+template <class Any>
+basic_node<Any>::~basic_node() {
+  owner_.leave(*this);
+}
+
+template <class Any>
+std::uint32_t basic_node<Any>::family(const family_facts& facts) {
+  return records_.family(facts);
+}
+
+template <class Any>
+std::string basic_node<Any>::text_of(const task_name& name) const {
+  return records_.text_of(name.family, name.count, name.indices.data());
+}
+
+// ---- spawn ----
+
+// Never waits, and sends nothing itself. [graph S1]
+template <class Any>
+spawn_result basic_node<Any>::spawn(const task_name& task, const definition_view& what,
+                                    spawn_site site) {
+  if (cancelled_ || closed_) return {refused_by_end()};  // [graph S4]
+  const index at = records_.make(task);
+  const bool here = task.what.home == rank_;
+  resolve(what, site);
+  if (!here && !what.travels) {  // [graph S5]
+    return refuse(task, errc::not_supported,
+                  "an argument has no wire format, and it is at home on rank " +
+                      std::to_string(task.what.home),
+                  site);
+  }
+  if (std::string wrong = wrong_use(); !wrong.empty()) {  // [graph S5]
+    return refuse(task, errc::invalid_argument, wrong, site);
+  }
+  if (records_[at].spawned) return spawn_again(at);  // [graph S2]
+  records_[at].spawned = true;
+  for (const draft::use_of& one : draft_.uses) consumer(one.value, at, one.use);
+  if (here) {
+    if (ranks_ > 1 && what.travels) own_.push_back(at);  // [graph A1]
+    declare(at, draft_, rank_);
+  } else {
+    keep_definition(at, draft_);
+    announce(at);
+  }
+  settle();
+  return {};
+}
+
+// Its value is its definition; it is not announced, for nobody else can put it. [graph A1]
+template <class Any>
+spawn_result basic_node<Any>::put(const task_name& task, content_ptr value, spawn_site site) {
+  if (cancelled_ || closed_) return {refused_by_end()};  // [graph S4]
+  if (task.what.home != rank_) {                         // [graph S3] [graph S5]
+    return refuse(task, errc::not_local,
+                  "only its home, rank " + std::to_string(task.what.home) + ", puts its value",
+                  site);
+  }
+  const index at = records_.make(task);
+  draft_ = draft();
+  draft_.site = site;
+  draft_.source = true;
+  draft_.value = std::move(value);
+  if (records_[at].spawned) return spawn_again(at);  // [graph S2]
+  records_[at].spawned = true;
+  declare(at, draft_, rank_);
+  draft_.value = nullptr;
+  settle();
+  return {};
+}
+
+// The definition with records instead of names.
+template <class Any>
+void basic_node<Any>::resolve(const definition_view& what, spawn_site site) {
+  draft_.function = what.function;
+  draft_.result = what.result;
+  draft_.arguments = what.arguments;
+  draft_.site = site;
+  draft_.travels = what.travels;
+  draft_.source = false;
+  draft_.uses.clear();
+  for (const dependency& one : what.dependencies) {
+    draft_.uses.push_back({records_.make(*one.task), one.use});
+  }
+}
+
+// One value that is taken, and read or taken once more by the same task. [graph S5]
+template <class Any>
+std::string basic_node<Any>::wrong_use() {
+  std::string wrong;
+  const auto takes = [](const draft::use_of& one) { return one.use == use_kind::take; };
+  if (std::none_of(draft_.uses.begin(), draft_.uses.end(), takes)) return wrong;
+  for (const draft::use_of& one : draft_.uses) {
+    if (!takes(one)) continue;
+    if (records_[one.value].marked) wrong = records_.text_of(one.value) + " is taken twice by it";
+    records_[one.value].marked = true;
+  }
+  for (const draft::use_of& one : draft_.uses) {
+    if (one.use == use_kind::plain && records_[one.value].marked) {
+      wrong = records_.text_of(one.value) + " is both taken and read by it";
+    }
+  }
+  for (const draft::use_of& one : draft_.uses) records_[one.value].marked = false;
+  return wrong;
+}
+
+// The same key once more on this rank. [graph S2]
+template <class Any>
+spawn_result basic_node<Any>::spawn_again(index task) {
+  const stored_definition& known = definitions_[own_definition(task)];
+  const content_ptr& first = records_[task].value;
+  if (known.source && draft_.source &&
+      (!first || !first->travels() || !draft_.value->travels() || first->failed() != nullptr)) {
+    actions_.push_back({.kind = action_kind::warn,
+                        .text = task_text(task) + ", is put again at " + site_of(draft_.site) +
+                                ": that has no effect, and the values were not compared"});
+    return {};
+  }
+  const definition_field field = compare(known, draft_, task);
+  if (field == definition_field::all_equal) return {};
+  const stored_definition other = definitions_[store(draft_, task, false)];
+  std::string text = records_.text_of(task) + " is spawned twice on rank " + std::to_string(rank_) +
+                     ", at " + site_of(known.site) + " and at " + site_of(draft_.site) +
+                     ", with different definitions: " + difference(known, other) +
+                     "; the first one counts";
+  report_own(task, false, text);
+  const key what = records_[task].what;
+  return {fail(errc::diverged, what, records_.text_of(task), rank_, std::move(text))};
+}
+
+// [graph S5]
+template <class Any>
+spawn_result basic_node<Any>::refuse(const task_name& task, errc code, const std::string& why,
+                                     spawn_site site) {
+  const index at = records_.make(task);
+  std::string text = records_.text_of(at) + " cannot be spawned or put by rank " +
+                     std::to_string(rank_) + " at " + site_of(site) + ": " + why;
+  report_own(at, true, text);
+  return {fail(code, task.what, records_.text_of(at), rank_, std::move(text))};
+}
+
+template <class Any>
+content_ptr basic_node<Any>::refused_by_end() const {
+  if (cancelled_) return cancelled_content_;
+  return fail(errc::closed, {}, {}, rank_, "the scope has closed");
+}
+
+template <class Any>
+content_ptr basic_node<Any>::stale(const task_name& task, std::uint32_t named_in,
+                                   spawn_site site) const {
+  return fail(errc::stale_name, task.what, text_of(task), rank_,
+              text_of(task) + " was named in window " + std::to_string(named_in) +
+                  " and is used by rank " + std::to_string(rank_) + " at " + site_of(site) +
+                  " in window " + std::to_string(window_) + ": a fence has forgotten it");
+}
+
+}  // namespace cohort::graph::machine

@@ -1,0 +1,309 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file
+/// Home: it decides about a task, and runs it.
+
+#include <cohort/graph/machine/node.hpp>
+
+#include <algorithm>
+#include <cassert>
+#include <cstddef>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+namespace cohort::graph::machine {
+
+// ---- definitions ----
+
+template <class Any>
+void basic_node<Any>::keep_definition(index task, const draft& what) {
+  records_[task].definition = store(what, task, records_[task].what.home == rank_);
+}
+
+template <class Any>
+std::uint32_t basic_node<Any>::store(const draft& what, index owner, bool here) {
+  const index at = definitions_.take(1);
+  stored_definition& one = definitions_[at];
+  one = stored_definition();
+  one.function = what.function;
+  one.result = what.result;
+  one.site = what.site;
+  one.travels = what.travels;
+  one.source = what.source;
+  one.count = static_cast<index>(what.uses.size());
+  one.argument_bytes = static_cast<index>(what.arguments.size());
+  const std::size_t uses = (what.uses.size() + 15) / 16 * 16;
+  std::byte* const bytes = bytes_.take(uses + what.arguments.size());
+  one.bytes = bytes;
+  if (!what.arguments.empty()) {
+    std::memcpy(bytes + uses, what.arguments.data(), what.arguments.size());
+  }
+  if (one.count == 0) return at;
+  one.edges = edges_.take(one.count);
+  if (here) one.inputs = inputs_.take(one.count);
+  for (index i = 0; i < one.count; ++i) {
+    const draft::use_of& use = what.uses[i];
+    bytes[i] = static_cast<std::byte>(use.use);
+    edges_[one.edges + i] = {.value = use.value, .owner = owner, .use = use.use};
+  }
+  return at;
+}
+
+// The first field that differs. [graph K5]
+template <class Any>
+definition_field basic_node<Any>::compare(const stored_definition& one, const draft& other,
+                                          index source) const {
+  if (one.source && other.source) {
+    const auto left = records_[source].value->bytes();
+    const auto right = other.value->bytes();
+    return std::equal(left.begin(), left.end(), right.begin(), right.end())
+               ? definition_field::all_equal
+               : definition_field::value;
+  }
+  if (one.source != other.source || one.function != other.function) {
+    return definition_field::function;
+  }
+  const auto arguments = one.arguments();
+  if (one.travels && other.travels &&
+      !std::equal(arguments.begin(), arguments.end(), other.arguments.begin(),
+                  other.arguments.end())) {
+    return definition_field::arguments;
+  }
+  if (one.count != other.uses.size()) return definition_field::dependencies;
+  for (index i = 0; i < one.count; ++i) {
+    const edge& each = edges_[one.edges + i];
+    if (each.value != other.uses[i].value || each.use != other.uses[i].use) {
+      return definition_field::dependencies;
+    }
+  }
+  return one.result == other.result ? definition_field::all_equal : definition_field::result;
+}
+
+// ---- decide ----
+
+// Decided once, at the first declaration, and started. [graph D1]
+template <class Any>
+void basic_node<Any>::declare(index task, const draft& what, int from) {
+  record& one = records_[task];
+  if (!one.decided) {
+    one.decided = true;
+    one.source = what.source;
+    known_now(one);
+    const auto takes = [](const draft::use_of& use) { return use.use == use_kind::take; };
+    one.takes = std::any_of(what.uses.begin(), what.uses.end(), takes);
+    keep_definition(task, what);
+    if (from != rank_) note_declaration(task, from, one.definition);
+    if (what.source) {
+      finish(task, what.value);
+    } else {
+      start(task);
+    }
+    return;
+  }
+  index which = one.definition;
+  if (compare(definitions_[which], what, task) != definition_field::all_equal) {
+    for (index at = one.declared; at != none; at = declarations_[at].next) {
+      const index other = declarations_[at].definition;
+      if (compare(definitions_[other], what, task) == definition_field::all_equal) which = other;
+    }
+    if (which == one.definition) which = store(what, task, false);
+  }
+  if (from != rank_ || which != one.definition) note_declaration(task, from, which);
+  if (which != one.definition || has_diverged(task)) diverged_.push_back(task);  // [graph D2]
+}
+
+template <class Any>
+void basic_node<Any>::note_declaration(index task, int rank, index definition) {
+  for (index at = records_[task].declared; at != none; at = declarations_[at].next) {
+    if (declarations_[at].rank == rank && declarations_[at].definition == definition) return;
+  }
+  const index at = declarations_.take(1);
+  declarations_[at] = {rank, definition, records_[task].declared};
+  records_[task].declared = at;
+}
+
+template <class Any>
+bool basic_node<Any>::has_diverged(index task) const {
+  for (index at = records_[task].declared; at != none; at = declarations_[at].next) {
+    if (declarations_[at].definition != records_[task].definition) return true;
+  }
+  return false;
+}
+
+// What this rank itself has spawned, which need not be what was decided.
+template <class Any>
+std::uint32_t basic_node<Any>::own_definition(index task) const {
+  for (index at = records_[task].declared; at != none; at = declarations_[at].next) {
+    if (declarations_[at].rank == rank_) return declarations_[at].definition;
+  }
+  return records_[task].definition;
+}
+
+// ---- start ----
+
+template <class Any>
+void basic_node<Any>::start(index task) {
+  record& one = records_[task];
+  const stored_definition& what = definitions_[one.definition];
+  one.state = task_state::waiting;
+  one.missing = one.unclaimed = 0;
+  ++waiting_;
+  const content* failed = nullptr;
+  index gone = none;
+  for (index i = 0; i < what.count; ++i) {
+    edge& each = edges_[what.edges + i];
+    const record& value = records_[each.value];
+    if (!value.value) {
+      if (value.gone && gone == none) gone = each.value;
+      continue;
+    }
+    if (failed == nullptr && value.value->failed() != nullptr) failed = value.value.get();
+    if (each.use != use_kind::after) inputs_[what.inputs + i].what = value.value;  // [graph R1]
+    if (value.unasked) use_pushed(each.value);
+  }
+  if (failed != nullptr) {  // [graph F2]
+    return finish(task, content_ptr(const_cast<content*>(failed)));
+  }
+  if (gone != none) {  // [graph M4]
+    return finish(task, taken(gone, records_[gone].taker, task_text(task)));
+  }
+  for (index i = 0; i < what.count; ++i) {
+    edge& each = edges_[what.edges + i];
+    if (!records_[each.value].value) link(what.edges + i);
+    each.unclaimed = each.use == use_kind::take;
+    if (each.unclaimed) ++one.unclaimed;
+  }
+  if (one.takes) {
+    for (index i = 0; i < what.count; ++i) {
+      const edge& each = edges_[what.edges + i];
+      if (each.use == use_kind::take) ask_claim(each.value, taker_of_edge(what.edges + i));
+    }
+  }
+  try_ready(task);
+}
+
+// The task waits for the value.
+template <class Any>
+void basic_node<Any>::link(index at) {
+  edge& each = edges_[at];
+  record& value = records_[each.value];
+  ++records_[each.owner].missing;
+  if (value.waiters == none) {
+    each.next = at;
+  } else {
+    each.next = std::exchange(edges_[value.waiters].next, at);
+  }
+  value.waiters = at;
+  need(each.value);
+}
+
+// All inputs are here, and all claims confirmed. [graph M2]
+template <class Any>
+void basic_node<Any>::try_ready(index task) {
+  record& one = records_[task];
+  if (one.state != task_state::waiting || one.missing != 0 || one.unclaimed != 0) return;
+  one.state = task_state::ready;
+  --waiting_;
+  ready_.push(task);
+  if (!one.takes) return;
+  const stored_definition& what = definitions_[one.definition];
+  for (index i = 0; i < what.count; ++i) {
+    const edge& each = edges_[what.edges + i];
+    if (each.use == use_kind::take) hand_over(each.value);  // [graph M3]
+  }
+}
+
+// ---- run ----
+
+template <class Any>
+running_task basic_node<Any>::start_ready(index task) {
+  record& one = records_[task];
+  const stored_definition& what = definitions_[one.definition];
+  one.state = task_state::running;
+  ++running_;
+  running_task run;
+  run.index = task;
+  run.function = what.function;
+  run.arguments = what.arguments();
+  run.uses = what.uses();
+  if (what.count == 0) return run;
+  run.inputs = {&inputs_[what.inputs], what.count};
+  if (one.takes) {
+    for (index i = 0; i < what.count; ++i) {
+      task_input& each = run.inputs[i];
+      // In place if nobody else here holds it: no input, no offer, no transfer. [graph M3]
+      each.may_move = run.uses[i] == use_kind::take && each.what.use_count() == 1;
+    }
+  }
+  return run;
+}
+
+template <class Any>
+void basic_node<Any>::ended(task_index which, content_ptr what) {
+  assert(records_[which].state == task_state::running && what);
+  --running_;
+  finish(which, std::move(what));
+  settle();
+}
+
+template <class Any>
+void basic_node<Any>::finish(index task, content_ptr what) {
+  record& one = records_[task];
+  if (one.state == task_state::done) return;
+  if (one.state == task_state::waiting) --waiting_;
+  one.state = task_state::done;
+  const stored_definition& known = definitions_[one.definition];
+  for (index i = 0; i < known.count; ++i) inputs_[known.inputs + i] = task_input();  // [graph R1]
+  if (const failure* const why = what->failed()) {                                   // [graph F1]
+    ++failed_;
+    if (!first_failure_ || one.what < first_failure_->what) first_failure_ = {one.what, *why};
+    if (options_.fail_fast && !cancelled_ && !first_failure_here_) {  // [graph F4]
+      first_failure_here_ = *why;
+    }
+  }
+  one.value = what;
+  for (index at = one.peers; at != none; at = peers_[at].next) {
+    if (std::exchange(peers_[at].asked, false)) give(task, peers_[at].rank);  // [graph W2]
+  }
+  for (index at = one.peers; at != none; at = peers_[at].next) {
+    if (peers_[at].consumer) push(task, peers_[at].rank, none);  // [graph U1]
+  }
+  if (one.remote_takers) {
+    for (const index each : remote_takers_[task]) {
+      push(task, records_[each].what.home, each);  // [graph U1]
+    }
+  }
+  if (one.waiters != none || one.awaits != none) {
+    wakes_.push_back({task, std::move(what)});  // nothing recurses [graph F3]
+  }
+}
+
+// Who waits here gets the value.
+template <class Any>
+void basic_node<Any>::wake(index value, const content_ptr& what) {
+  const bool failed = what->failed() != nullptr;
+  const index last = std::exchange(records_[value].waiters, none);
+  for (index at = last == none ? none : edges_[last].next; at != none;) {
+    const edge each = edges_[at];
+    record& task = records_[each.owner];
+    if (task.state == task_state::waiting) {
+      --task.missing;
+      const stored_definition& known = definitions_[task.definition];
+      if (each.use != use_kind::after) {
+        inputs_[known.inputs + (at - known.edges)].what = what;  // [graph R1]
+      }
+      if (failed) {
+        finish(each.owner, what);  // [graph F2]
+      } else {
+        try_ready(each.owner);
+      }
+    }
+    at = at == last ? none : each.next;
+  }
+  if (records_[value].awaits != none) end_awaits(value, what);
+}
+
+}  // namespace cohort::graph::machine

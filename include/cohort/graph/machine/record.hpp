@@ -1,0 +1,154 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file
+/// What one rank knows of a task and its value.
+
+#include <cohort/graph/machine/arena.hpp>
+#include <cohort/graph/machine/content.hpp>
+#include <cohort/graph/machine/definition.hpp>
+#include <cohort/graph/machine/names.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace cohort::graph::machine {
+
+/// Looks into a node and an endpoint; tests define it.
+struct inspector;
+
+enum class task_state : std::uint8_t { absent, waiting, ready, running, done };
+
+/// A task and its value, in whatever role this rank has for it: home, spawner, consumer. What few
+/// records have stands in tables beside. Numbers are `none` where there is nothing.
+struct record {
+  key what;
+  content_ptr value;
+  std::uint32_t name = none;        // where its family and indices are
+  std::uint32_t definition = none;  // at home the decided one, else what this rank has spawned
+  std::uint32_t waiters = none;     // the last edge that waits for the value; a ring
+  std::uint32_t awaits = none;      // the last await that waits for it; a ring
+  std::uint32_t missing = 0;        // values that the task waits for, one for each edge
+  std::uint32_t unclaimed = 0;      // claims of the task that are not confirmed (graph M2)
+  std::uint32_t taker = none;       // who has the claim; at home the first of all that were told
+  std::uint32_t peers = none;       // ranks that have to do with the value
+  std::uint32_t declared = none;    // what others have declared here
+  task_state state = task_state::absent;
+  bool decided : 1 = false;        // at home: has a definition
+  bool source : 1 = false;         // put, not run
+  bool spawned : 1 = false;        // by this rank, in this window
+  bool takes : 1 = false;          // the task takes some of its inputs
+  bool wanted : 1 = false;         // somebody here needs the value and has asked
+  bool unsent : 1 = false;         // a want for it is to be sent
+  bool unasked : 1 = false;        // it was pushed, and nobody here has used it yet (graph U3)
+  bool gone : 1 = false;           // taken: handed over to `taker`
+  bool unknown : 1 = false;        // at home: is in the list of keys that may be unspawned
+  bool marked : 1 = false;         // by who looks for doubles
+  bool remote_takers : 1 = false;  // tasks of other ranks that take it, spawned here
+};
+
+/// A dependency of a task.
+struct edge {
+  std::uint32_t value = none;  // record
+  std::uint32_t owner = none;  // record of the task
+  std::uint32_t next = none;   // edge that waits for the same value
+  use_kind use = use_kind::plain;
+  bool unclaimed = false;
+};
+
+/// A definition as it is kept: the kinds of use and the arguments lie behind `bytes`.
+struct stored_definition {
+  std::uint32_t function = 0;
+  std::uint32_t result = 0;
+  std::uint32_t edges = none;
+  std::uint32_t count = 0;      // of edges
+  std::uint32_t inputs = none;  // at home
+  std::uint32_t argument_bytes = 0;
+  const std::byte* bytes = nullptr;
+  spawn_site site;
+  bool travels = true;
+  bool source = false;
+
+  [[nodiscard]] std::span<const use_kind> uses() const noexcept {
+    return {reinterpret_cast<const use_kind*>(bytes), count};
+  }
+  [[nodiscard]] std::span<const std::byte> arguments() const noexcept {
+    if (argument_bytes == 0) return {};
+    return {bytes + (count + 15) / 16 * 16, argument_bytes};
+  }
+};
+
+/// A definition on its way in, from the program or from a list, with records instead of names.
+struct draft {
+  struct use_of {
+    std::uint32_t value = none;
+    use_kind use = use_kind::plain;
+  };
+  std::uint32_t function = 0;
+  std::uint32_t result = 0;
+  std::span<const std::byte> arguments;
+  std::vector<use_of> uses;
+  spawn_site site;
+  bool travels = true;
+  bool source = false;
+  content_ptr value;  // of a source
+};
+
+/// What differs between two definitions, in the order of graph K5.
+enum class definition_field : std::uint8_t {
+  all_equal,
+  function,
+  arguments,
+  dependencies,
+  result,
+  value
+};
+
+/// What another rank has declared at its home, or this rank otherwise than was decided.
+struct declaration {
+  int rank = -1;
+  std::uint32_t definition = none;
+  std::uint32_t next = none;
+};
+
+/// A rank that has to do with a value that is at home here.
+struct peer {
+  std::uint32_t value = none;
+  int rank = -1;
+  std::uint32_t next = none;
+  bool asked = false;     // waits until it is done
+  bool consumer = false;  // home of a task spawned here that reads it (graph U1)
+  bool sent = false;      // the value, or an offer of it (graph W3)
+  bool given = false;     // the value itself
+};
+
+/// A task or an await that takes a value.
+struct taker {
+  key what{};                  // of the task; of an await a number and its rank
+  std::uint32_t name = none;   // of the task
+  spawn_site site{};           // of the task or the await
+  std::uint32_t local = none;  // the record, or the slot of the await, where it is here
+  std::uint32_t next = none;   // at home: another taker that was told who has the claim
+  bool await = false;
+  bool unsent = false;  // its want is to be sent
+  [[nodiscard]] bool is(const taker& other) const noexcept {
+    return what == other.what && await == other.await;
+  }
+};
+
+/// An await that has not ended.
+struct waiting_await {
+  std::uint32_t value = none;
+  std::uint32_t next = none;  // in the ring of the value's awaits; or another free slot
+  std::uint32_t previous = none;
+  std::uint32_t who = 0;
+  std::uint32_t turn = 1;
+  spawn_site site;
+  bool takes = false;
+  bool waits = false;
+};
+
+}  // namespace cohort::graph::machine

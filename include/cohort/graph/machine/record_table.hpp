@@ -1,0 +1,144 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file
+/// The records of one rank in one scope, found by their keys; and what they are called.
+
+#include <cohort/graph/machine/index_table.hpp>
+#include <cohort/graph/machine/record.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace cohort::graph::machine {
+
+/// A family as this rank knows it. One that only others have named has no facts but its name.
+struct family_record {
+  family_facts facts;
+  bool mine = false;   // this rank has named it
+  bool named = false;  // in this window (graph K3)
+  bool told = false;   // to the root, in this window
+};
+
+class record_table {
+ public:
+  [[nodiscard]] record& operator[](std::uint32_t at) noexcept { return records_[at]; }
+  [[nodiscard]] const record& operator[](std::uint32_t at) const noexcept { return records_[at]; }
+  [[nodiscard]] std::uint32_t size() const noexcept { return records_.size(); }
+
+  [[nodiscard]] std::uint32_t find(const key& what) const {
+    return table_.find(hash_of(what), [&](std::uint32_t at) { return records_[at].what == what; });
+  }
+  /// Made if it is not there.
+  [[nodiscard]] std::uint32_t make(const key& what) {
+    const std::uint32_t hash = hash_of(what);
+    std::uint32_t at =
+        table_.find(hash, [&](std::uint32_t one) { return records_[one].what == what; });
+    if (at != none) return at;
+    at = records_.take(1);
+    records_[at].what = what;
+    table_.insert(hash, at);
+    return at;
+  }
+  /// The same for a task that this rank names.
+  [[nodiscard]] std::uint32_t make(const task_name& task) {
+    const std::uint32_t at = make(task.what);
+    families_[task.family].named = true;  // [graph K3]
+    name(at, task.family, task.count, task.indices.data());
+    return at;
+  }
+  void name(std::uint32_t at, std::uint32_t family, std::uint32_t count,
+            const std::int64_t* indices) {
+    if (records_[at].name == none) records_[at].name = keep_name(family, count, indices);
+  }
+  [[nodiscard]] std::uint32_t keep_name(std::uint32_t family, std::uint32_t count,
+                                        const std::int64_t* indices) {
+    const std::uint32_t at = words_.take(1 + count);
+    words_[at] = static_cast<std::int64_t>((std::uint64_t{family} << 40U) |
+                                           (std::uint64_t{count} << 32U) | now_);
+    for (std::uint32_t i = 0; i < count; ++i) words_[at + 1 + i] = indices[i];
+    return at;
+  }
+  [[nodiscard]] task_name name_of(std::uint32_t at) const {
+    task_name one;
+    if (at == none) return one;
+    const auto head = static_cast<std::uint64_t>(words_[at]);
+    one.family = static_cast<std::uint32_t>(head >> 40U);
+    one.count = static_cast<std::uint32_t>(head >> 32U) & 0xffU;
+    for (std::uint32_t i = 0; i < one.count; ++i) one.indices[i] = words_[at + 1 + i];
+    return one;
+  }
+  [[nodiscard]] std::string text_of(std::uint32_t family, std::uint32_t count,
+                                    const std::int64_t* indices) const {
+    std::string text =
+        family < families_.size() ? families_[family].facts.name : std::string("task");
+    text += '(';
+    for (std::uint32_t i = 0; i < count; ++i) {
+      text.append(i == 0 ? "" : ", ").append(std::to_string(indices[i]));
+    }
+    return text += ')';
+  }
+  /// Of a name that was kept.
+  [[nodiscard]] std::string kept_text(std::uint32_t name) const {
+    if (name == none) return "a task that nobody here has named";
+    const task_name one = name_of(name);
+    return text_of(one.family, one.count, one.indices.data());
+  }
+  [[nodiscard]] std::string text_of(std::uint32_t at) const { return kept_text(records_[at].name); }
+  /// How long ago it was first named here, in the unit of `set_time`.
+  [[nodiscard]] std::uint32_t age_of(std::uint32_t at) const {
+    const std::uint32_t name = records_[at].name;
+    if (name == none) return 0;
+    return now_ - static_cast<std::uint32_t>(static_cast<std::uint64_t>(words_[name]));
+  }
+  void set_time(std::uint32_t now) noexcept { now_ = now; }
+
+  // Families are few.
+  [[nodiscard]] std::uint32_t family(const family_facts& facts) {
+    for (std::uint32_t i = 0; i < families_.size(); ++i) {
+      if (families_[i].mine && families_[i].facts == facts) {
+        families_[i].named = true;  // [graph K3]
+        return i;
+      }
+    }
+    families_.push_back({facts, true, true, false});
+    return static_cast<std::uint32_t>(families_.size() - 1);
+  }
+  [[nodiscard]] std::uint32_t family_named(const std::string& name) {
+    for (std::uint32_t i = 0; i < families_.size(); ++i) {
+      if (families_[i].facts.name == name) return i;
+    }
+    families_.push_back({});
+    families_.back().facts.name = name;
+    return static_cast<std::uint32_t>(families_.size() - 1);
+  }
+  [[nodiscard]] std::vector<family_record>& families() noexcept { return families_; }
+  [[nodiscard]] const std::vector<family_record>& families() const noexcept { return families_; }
+
+  /// All records and names, but not the families, which are good for all windows.
+  void clear() {
+    for (std::uint32_t at = 0; at < records_.size(); ++at) records_[at] = record();
+    records_.clear();
+    table_.clear();
+    words_.clear();
+  }
+
+ private:
+  [[nodiscard]] static std::uint32_t hash_of(const key& what) noexcept {
+    std::uint64_t one = what.low ^ (std::uint64_t{what.high} * 0x9e3779b97f4a7c15U);
+    one ^= static_cast<std::uint32_t>(what.home);
+    one = (one ^ (one >> 32U)) * 0x9fb21c651e98df25U;
+    return static_cast<std::uint32_t>(one >> 32U);
+  }
+  arena<record> records_;
+  index_table table_;
+  arena<std::int64_t> words_;  // names: family, how many indices and when; then the indices
+  std::vector<family_record> families_;
+  std::uint32_t now_ = 0;
+};
+
+}  // namespace cohort::graph::machine
