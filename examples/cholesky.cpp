@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cohort/cohort.hpp>
+#include <cohort/graph.hpp>
 #include <cstdio>
 #include <random>
 #include <vector>

@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cohort/cohort.hpp>
+#include <cohort/graph.hpp>
 #include <cstdio>
 #include <span>
 #include <stdexcept>
