@@ -13,9 +13,11 @@
 #include <CLI/CLI.hpp>
 
 #include <malloc.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -44,9 +46,9 @@ class counted {
 
   std::array<std::uint64_t, 16> data{};
 
-  static inline std::uint64_t alive = 0;
-  static inline std::uint64_t most_alive = 0;
-  static inline std::uint64_t copies = 0;
+  static inline long alive = 0;
+  static inline long most_alive = 0;
+  static inline long copies = 0;
 
  private:
   static void enter() { most_alive = std::max(most_alive, ++alive); }
@@ -62,32 +64,39 @@ counted advance(counted one) {
   return one;
 }
 
-/// Bytes that the program has from malloc.
-double bytes_in_use() {
-  const auto all = mallinfo2();
-  return static_cast<double>(all.uordblks + all.hblkhd);
-}
-
 struct sample {
-  double bytes = 0;
-  std::uint64_t values = 0;
+  long bytes = 0;  ///< that the program has from malloc
+  long pages = 0;  ///< bytes that the system has given it
+  long values = 0;
 };
 
-/// Throws if any sample has more than the one after the first percent, but for a little.
+sample now() {
+  const auto all = mallinfo2();
+  long pages = 0;
+  std::ifstream("/proc/self/statm") >> pages >> pages;
+  return {static_cast<long>(all.uordblks + all.hblkhd), pages * sysconf(_SC_PAGESIZE),
+          counted::alive};
+}
+
+/// Throws if any sample after the first percent has more than the one there, but for a little.
 void check_flat(const std::vector<sample>& all, const char* what) {
-  const sample& first = all[std::max<std::size_t>(1, all.size() / 100)];
-  for (const sample& one : all) {
-    if (one.values > first.values || one.bytes > first.bytes + 65536) {
-      throw std::runtime_error(std::string(what) + ": " + std::to_string(one.values) +
-                               " values and " + std::to_string(one.bytes) + " bytes, " +
-                               std::to_string(first.values) + " and " +
-                               std::to_string(first.bytes) + " after the first percent");
+  const std::size_t begin = std::max<std::size_t>(1, all.size() / 100);
+  const auto check = [&](const char* of, long sample::* part, long little) {
+    for (std::size_t i = begin; i < all.size(); ++i) {
+      if (all[i].*part <= all[begin].*part + little) continue;
+      throw std::runtime_error(std::string(what) + ": " + std::to_string(all[i].*part) + " " + of +
+                               " in window " + std::to_string(i) + ", " +
+                               std::to_string(all[begin].*part) + " after the first percent");
     }
-  }
+  };
+  check("values", &sample::values, 0);
+  check("bytes in use", &sample::bytes, 65536);
+  check("bytes of pages", &sample::pages, 1 << 20);
 }
 
 /// What is in use in the midst of each window, and after it.
 struct windows {
+  sample before;
   std::vector<sample> within;
   std::vector<sample> after;
 };
@@ -96,6 +105,7 @@ struct windows {
 asio::awaitable<void> run_windows(graph::scope& scope, long count, long tasks, windows* seen) {
   auto start = scope.tasks<counted>("start");
   auto next = scope.tasks<&advance>("next");
+  seen->before = now();
   const long chains = std::max(1L, tasks / 100);
   const long length = tasks / chains;
   for (long w = 0; w < count; ++w) {
@@ -105,18 +115,18 @@ asio::awaitable<void> run_windows(graph::scope& scope, long count, long tasks, w
         i == 0 ? next(c, i).spawn(take(start(c))) : next(c, i).spawn(take(next(c, i - 1)));
       }
     }
-    seen->within.push_back({bytes_in_use(), counted::alive});
+    seen->within.push_back(now());
     const auto report = co_await scope.fence();
     if (report.failed != 0) throw graph::error(report);
-    seen->after.push_back({bytes_in_use(), counted::alive});
+    seen->after.push_back(now());
   }
 }
 
 struct chain {
-  double before = 0;  ///< bytes
-  double spawned = 0;
-  std::uint64_t most_alive = 0;
-  std::uint64_t copies = 0;
+  sample before;
+  sample spawned;
+  long most_alive = 0;
+  long copies = 0;
 };
 
 /// Each update is on one of the ranks by turns, a hundred at a time.
@@ -125,13 +135,13 @@ int by_turns(graph::indices where, int ranks) { return static_cast<int>(where[0]
 asio::awaitable<void> run_chain(graph::scope& scope, long tasks, chain* seen) {
   auto start = scope.tasks<counted>("start", graph::on(0));
   auto next = scope.tasks<&advance>("next", graph::placement::by<&by_turns>());
-  seen->before = bytes_in_use();
+  seen->before = now();
   counted::most_alive = counted::alive;
   counted::copies = 0;
   if (start().here()) start().put(counted());
   next(0).spawn(take(start()));
   for (long i = 1; i < tasks; ++i) next(i).spawn(take(next(i - 1)));
-  seen->spawned = bytes_in_use();
+  seen->spawned = now();
   if (next(tasks - 1).here()) {
     const counted last = co_await take(next(tasks - 1)).get();
     if (last.data[0] != static_cast<std::uint64_t>(tasks)) {
@@ -143,6 +153,8 @@ asio::awaitable<void> run_chain(graph::scope& scope, long tasks, chain* seen) {
   seen->most_alive = counted::most_alive;
   seen->copies = counted::copies;
 }
+
+double each(long all, long count) { return static_cast<double>(all) / static_cast<double>(count); }
 
 asio::awaitable<void> measure(cohort::communicator world, long tasks, long of_window) {
   graph::tasks graphs{world};
@@ -157,10 +169,11 @@ asio::awaitable<void> measure(cohort::communicator world, long tasks, long of_wi
   if (shown) {
     std::printf("%ld tasks in windows of %ld, rank 0 of %d: flat\n", count * of_window, of_window,
                 world.size());
-    bench::print_row(
-        "  bytes in use in the midst of a window, for each task of it",
-        (seen.within.back().bytes - seen.after.back().bytes) / static_cast<double>(of_window), "B");
-    bench::print_row("  values after a window", static_cast<double>(seen.after.back().values), "");
+    bench::print_row("  bytes in use in the midst of a window, for each task of it",
+                     each(seen.within.back().bytes - seen.before.bytes, of_window), "B");
+    bench::print_row("  bytes in use between windows, for each task of one",
+                     each(seen.after.back().bytes - seen.before.bytes, of_window), "B");
+    bench::print_row("  values between windows", each(seen.after.back().values, 1), "");
   }
 
   chain one;
@@ -176,10 +189,10 @@ asio::awaitable<void> measure(cohort::communicator world, long tasks, long of_wi
   }
   if (shown) {
     std::printf("a chain of %ld updates in place\n", tasks);
-    bench::print_row("  values at once, at most", static_cast<double>(one.most_alive), "");
-    bench::print_row("  copies", static_cast<double>(one.copies), "");
+    bench::print_row("  values at once, at most", each(one.most_alive, 1), "");
+    bench::print_row("  copies", each(one.copies, 1), "");
     bench::print_row("  bytes of a task that waits",
-                     (one.spawned - one.before) / static_cast<double>(tasks), "B");
+                     each(one.spawned.bytes - one.before.bytes, tasks), "B");
   }
 }
 
