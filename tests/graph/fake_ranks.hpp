@@ -78,10 +78,12 @@ class fake_ranks {
   struct scope_state {
     std::unique_ptr<node> machine;
     std::map<await_number, std::shared_ptr<awaited>> awaits;
+    std::map<await_number, producer> helpers;  // producers that end with their await
     std::vector<window_report> ends;
     std::vector<task_index> running;
     std::vector<std::string> ran, moved, warnings;
     bool cancelled = false;
+    bool resting = false;  // its program waits for the end of the window
   };
   struct rank_state {
     std::unique_ptr<endpoint> point;
@@ -152,12 +154,16 @@ class fake_ranks {
   std::shared_ptr<awaited> await(int rank, const std::string& task, bool takes = false,
                                  producer who = 0, int scope = 0, await_number* number = nullptr) {
     auto one = std::make_shared<awaited>();
+    const bool other = in(rank, scope).resting && who == 0;
+    if (other) who = of(rank, scope).fork();
     await_start start =
         of(rank, scope).await(who, name(rank, task, scope), takes, {"folder/await.cpp", 20});
     if (start.ended) {
       one->what = std::move(start.ended);
       one->may_move = start.may_move;
+      if (other) of(rank, scope).end(who);
     } else {
+      if (other) in(rank, scope).helpers[start.number] = who;
       in(rank, scope).awaits[start.number] = one;
       if (number != nullptr) *number = start.number;
     }
@@ -165,15 +171,46 @@ class fake_ranks {
   }
   void all_end(window_end how, int scope = 0) {
     for (int rank = 0; rank < size(); ++rank) {
-      if (!at(rank).dead) of(rank, scope).end_window(0, how);
+      if (at(rank).dead || in(rank, scope).resting) continue;
+      end(rank, how, scope);
     }
     run();
+  }
+
+  void end(int rank, window_end how, int scope = 0) {
+    in(rank, scope).resting = true;
+    of(rank, scope).end_window(0, how);
+  }
+  /// If some program of the scope awaits something, the others have nothing more to do.
+  bool let_others_rest(int scope) {
+    bool waits = false;
+    bool changed = false;
+    for (const rank_state& one : ranks_) {
+      const auto found = one.scopes.find(scope);
+      waits |= found != one.scopes.end() && !found->second.awaits.empty();
+    }
+    for (int rank = 0; waits && rank < size(); ++rank) {
+      const auto found = at(rank).scopes.find(scope);
+      if (found == at(rank).scopes.end() || at(rank).dead) continue;
+      if (!found->second.awaits.empty() || found->second.resting) continue;
+      end(rank, rest, scope);
+      changed = true;
+    }
+    return changed;
   }
 
   // ---- the network ----
   /// Until nothing moves.
   void run() {
-    while (step()) {
+    do {
+      while (step()) {
+      }
+    } while (others_rest && let_others_rest(0));
+  }
+  /// For what does not come to rest: the wave goes round while a transfer is under way.
+  void run_for(int steps) {
+    if (others_rest) static_cast<void>(let_others_rest(0));
+    while (steps-- > 0 && step()) {
     }
   }
   bool step() {
@@ -248,6 +285,9 @@ class fake_ranks {
             found->second->what = std::move(each.what);
             found->second->may_move = each.may_move;
             one.awaits.erase(found);
+            if (const auto helper = one.helpers.find(each.number); helper != one.helpers.end()) {
+              one.machine->end(helper->second);
+            }
             break;
           }
           case action_kind::post_receive:
@@ -262,6 +302,7 @@ class fake_ranks {
           }
           case action_kind::window_ended:
             one.ends.push_back(one.machine->report());
+            one.resting = false;
             break;
           case action_kind::cancelled:
             one.cancelled = true;
@@ -284,6 +325,8 @@ class fake_ranks {
   std::deque<transfer> transfers;
   std::set<std::tuple<int, int, int>> posted;
   std::size_t packets = 0, bytes_sent = 0, receives = 0, most_transfers = 0;
+  bool others_rest = true;
+  window_end rest = window_end::fence;
   bool hold_tasks = false, hold_transfers = false;
   std::function<std::string(int rank, const std::string& family)> placement;
   std::function<int(int rank, const std::string& task)> home;

@@ -7,7 +7,7 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/graph/machine/content.hpp>
-#include <cohort/graph/machine/node.hpp>
+#include <cohort/graph/machine/report.hpp>
 #include <cohort/progress/exception.hpp>
 
 #include <exception>

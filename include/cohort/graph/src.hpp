@@ -10,6 +10,19 @@
 #endif
 
 #include <cohort/graph.hpp>
+#include <cohort/graph/machine/node/announcer.ipp>
+#include <cohort/graph/machine/node/awaits.ipp>
+#include <cohort/graph/machine/node/ends.ipp>
+#include <cohort/graph/machine/node/front.ipp>
+#include <cohort/graph/machine/node/home.ipp>
+#include <cohort/graph/machine/node/receive.ipp>
+#include <cohort/graph/machine/node/sentences.ipp>
+#include <cohort/graph/machine/node/stall.ipp>
+#include <cohort/graph/machine/node/take.ipp>
+#include <cohort/graph/machine/node/transfer.ipp>
+#include <cohort/graph/machine/node/values.ipp>
+#include <cohort/graph/machine/node/wave.ipp>
+#include <cohort/graph/runtime/rank_host.hpp>
 
 namespace cohort::graph {
 

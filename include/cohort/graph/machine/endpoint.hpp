@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <set>
 #include <span>
@@ -69,7 +70,13 @@ class basic_endpoint {
     grant_next(from);
   }
   /// A send of `send_value` has completed, or was ended by MPI.
-  void sent_value(int to, int tag) { sending_.erase(std::pair(to, tag)); }
+  /// Those with one tag complete in the order in which they began.
+  void sent_value(int to, int tag) {
+    const auto found = sending_.find(std::pair(to, tag));
+    if (found == sending_.end()) return;
+    found->second.pop_front();
+    if (found->second.empty()) sending_.erase(found);
+  }
   /// The transport says that a rank is dead: its receives are ended by MPI (graph X1).
   void lost(int rank, std::string why = "its loss was reported") {
     if (is_lost(rank)) return;
@@ -140,7 +147,7 @@ class basic_endpoint {
   [[nodiscard]] const std::string& why_lost(int rank) const { return reasons_.at(rank); }
   void enter(node_type& one) {
     if (find(one.id()) != nullptr || was_closed(one.id())) {
-      throw error(errc::invalid_argument, "task graph: a scope is opened twice");
+      throw cohort::error(errc::invalid_argument, "task graph: a scope is opened twice");
     }
     std::uint64_t& last = opened_.try_emplace(one.id().name, one.id().opening).first->second;
     last = std::max(last, one.id().opening);
@@ -170,7 +177,7 @@ class basic_endpoint {
     }
   }
   void begin_sending(int to, int tag, content_ptr what) {
-    sending_[std::pair(to, tag)] = std::move(what);
+    sending_[std::pair(to, tag)].push_back(std::move(what));
   }
   [[nodiscard]] const char* keep_text(const std::string& text) {
     return texts_.insert(text).first->c_str();
@@ -185,7 +192,9 @@ class basic_endpoint {
   std::map<std::uint64_t, std::uint64_t> opened_;  // by name: the last opening here
   std::map<scope_id, std::vector<parked_message>> parked_;
   std::map<scope_id, std::set<int>> goodbyes_;          // said, in scopes that have ended by a loss
-  std::map<std::pair<int, int>, content_ptr> sending_;  // by rank and tag
+  // By rank and tag. Two at a time, if the receiver has used the tag again before this rank hears
+  // that the first one is complete.
+  std::map<std::pair<int, int>, std::deque<content_ptr>> sending_;
   std::set<std::string> texts_;                         // names of files
 };
 

@@ -193,6 +193,10 @@ struct window_body {
   }
   void start(waiter& one, open_scope& where) const {
     if (opening == where.opening()) return where.end_window(who, how, one);
+    if (reports) {  // the other ranks have closed it
+      one.report = where.last_report();
+      return one.end();
+    }
     throw cohort::error(errc::closed, "graph: the scope has ended");
   }
   /// Not withdrawn: the other ranks are in it too (graph C4).

@@ -40,7 +40,7 @@ enum class filled_by : std::uint8_t {
 /// Reads what fills the parameters of a task, one after the other.
 class filling {
  public:
-  explicit filling(machine::running_task& task) noexcept : in(task.arguments), task_(task) {}
+  explicit filling(machine::running_task& what) noexcept : in(what.arguments), task_(what) {}
 
   [[nodiscard]] filled_by next() {
     const std::uint8_t how = in.byte();
@@ -190,8 +190,8 @@ class slots;
 template <class... Parameters>
 class slots<types<Parameters...>> {
  public:
-  explicit slots(machine::running_task& task) {
-    [[maybe_unused]] filling from(task);
+  explicit slots(machine::running_task& what) {
+    [[maybe_unused]] filling from(what);
     std::apply([&](auto&... each) { (each.fill(from), ...); }, all_);
   }
   template <auto F>
@@ -239,10 +239,10 @@ machine::content_ptr run_function(call& what) {
 
 /// The task is copied into the frame: its spans are valid until it has ended.
 template <auto F>
-asio::awaitable<machine::content_ptr> run_coroutine(open_scope* scope, machine::running_task task) {
+asio::awaitable<machine::content_ptr> run_coroutine(open_scope* where, machine::running_task what) {
   using result = typename function<F>::result;
-  slots_of<F> inputs(task);
-  task_context context(*scope, task.index);
+  slots_of<F> inputs(what);
+  task_context context(*where, what.index);
   auto work = inputs.template call<F>(&context);
   if constexpr (std::is_void_v<result>) {
     co_await std::move(work);
@@ -261,7 +261,7 @@ asio::awaitable<machine::content_ptr> start_coroutine(call& what) {
 template <auto F>
 class prepared_function final : public prepared_call {
  public:
-  explicit prepared_function(machine::running_task& task) : inputs_(task) {}
+  explicit prepared_function(machine::running_task& what) : inputs_(what) {}
   [[nodiscard]] machine::content_ptr run() override { return value_of_call<F>(inputs_, nullptr); }
 
  private:

@@ -77,10 +77,13 @@ template <class Any>
 class opened_scope {
  public:
   opened_scope(std::shared_ptr<host> by, open_scope& one) noexcept
-      : host_(std::move(by)), scope_(&one), opening_(one.opening()) {}
+      : host_(std::move(by)), scope_(&one), opening_(one.opening()) {
+    one.has_program = true;
+  }
   opened_scope(const opened_scope&) = delete;
   opened_scope& operator=(const opened_scope&) = delete;
   ~opened_scope() {
+    scope_->has_program = false;
     if (scope_->opening() == opening_) host_->abandon(*scope_);
   }
 
@@ -103,4 +106,6 @@ class opened_scope {
 }  // namespace runtime
 }  // namespace cohort::graph
 
+#ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/graph/runtime/rank_host.hpp>
+#endif

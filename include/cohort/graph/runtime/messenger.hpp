@@ -63,7 +63,7 @@ class messenger {
   [[nodiscard]] bool is_quiet() const {
     if (!mailbox_) return true;
     for (int to = 0; to < over_.size(); ++to) {
-      if (all_.has_message(to) && !is_lost(to)) return false;
+      if (all_.has_message(to) && !all_.is_lost(to)) return false;
     }
     return transfers_.empty() && !mailbox_->sending();
   }
@@ -85,7 +85,7 @@ class messenger {
 
   // ---- of the mailbox ----
   void received(int from, std::span<const std::byte> message) {
-    if (is_lost(from)) return;
+    if (all_.is_lost(from)) return;
     try {
       all_.receive(from, message);
     } catch (const std::system_error& bad) {
@@ -108,11 +108,10 @@ class messenger {
 
   /// Nothing comes from that rank any more, and nothing is sent to it (graph X1).
   void lose(int peer, const std::string& why) {
-    if (closed_ || is_lost(peer)) return;
-    lost_.push_back(peer);
+    if (closed_ || all_.is_lost(peer)) return;
     log::write(log::level::error, "rank " + std::to_string(rank_) + ": graph: rank " +
                                       std::to_string(peer) + " is lost: " + why);
-    all_.lost(peer);
+    all_.lost(peer, why);
     for (transfer* const one : std::vector(transfers_)) {
       if (one->peer == peer && one->cancellable) over_.state()->source.cancel(*one);
     }
@@ -122,9 +121,6 @@ class messenger {
  private:
   class transfer;
 
-  [[nodiscard]] bool is_lost(int rank) const noexcept {
-    return std::find(lost_.begin(), lost_.end(), rank) != lost_.end();
-  }
   void begin(std::unique_ptr<transfer> one) {
     comm::request_source& requests = over_.state()->source;
     int code = MPI_SUCCESS;
@@ -138,7 +134,7 @@ class messenger {
   }
   void ended(transfer& one) {
     std::erase(transfers_, &one);
-    if (one.failed() && !is_lost(one.peer)) lose(one.peer, one.error().message());
+    if (one.failed() && !all_.is_lost(one.peer)) lose(one.peer, one.error().message());
     if (one.is_receive()) {
       all_.transferred(one.peer, one.tag, std::move(one.bytes));
     } else {
@@ -153,7 +149,6 @@ class messenger {
   communicator over_;
   std::shared_ptr<comm::mailbox> mailbox_;
   std::vector<transfer*> transfers_;
-  std::vector<int> lost_;
   bool closed_ = false;
 };
 

@@ -10,10 +10,11 @@
 /// awaits, messages and large values leave. All of it happens on the thread of the loop.
 
 #include <cohort/core/asio.hpp>
+#include <cohort/graph/machine/action.hpp>
 #include <cohort/graph/machine/content.hpp>
 #include <cohort/graph/machine/definition.hpp>
 #include <cohort/graph/machine/names.hpp>
-#include <cohort/graph/machine/node.hpp>
+#include <cohort/graph/machine/report.hpp>
 #include <cohort/progress/engine.hpp>
 
 #include <atomic>
@@ -68,6 +69,8 @@ class open_scope {
   [[nodiscard]] std::uint64_t opening() const noexcept { return opening_; }
   [[nodiscard]] std::uint64_t window() const noexcept { return window_; }
   [[nodiscard]] progress::engine& engine() const noexcept { return engine_; }
+  /// How the opening before this one has ended.
+  [[nodiscard]] const machine::window_report& last_report() const noexcept { return last_; }
   /// From any thread.
   [[nodiscard]] bool is_cancelled() const noexcept {
     return cancelled_.load(std::memory_order_relaxed);
@@ -100,6 +103,7 @@ class open_scope {
   /// Keeps this and all that it needs.
   [[nodiscard]] virtual std::shared_ptr<void> keep() = 0;
 
+  bool has_program = false;  ///< which may still ask how it has ended
   // Of a spawn, so that it allocates nothing.
   std::vector<std::byte> arguments;
   std::vector<machine::dependency> dependencies;
@@ -115,6 +119,7 @@ class open_scope {
   machine::scope_id id_;
   std::uint64_t opening_ = 0;
   std::uint64_t window_ = 0;
+  machine::window_report last_;
   std::atomic<bool> cancelled_{false};
 };
 

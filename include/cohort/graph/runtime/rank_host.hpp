@@ -155,7 +155,7 @@ class rank_host final : public host,
 
   [[nodiscard]] scope& free_scope() {
     for (const auto& each : scopes_) {
-      if (!each->is_open()) return *each;
+      if (!each->is_open() && !each->has_program) return *each;
     }
     scopes_.push_back(std::make_unique<scope>(*this, engine_, rank_, ranks_));
     return *scopes_.back();
@@ -220,7 +220,8 @@ class rank_host final : public host,
     bool announcements = false;
     for (scope* const one : open_) {
       wants = wants || one->node()->has_wants();
-      announcements = announcements || one->node()->has_announcements();
+      announcements =
+          announcements || one->node()->has_announcements() || one->node()->has_comparisons();
     }
     if (!wants && !announcements) {
       wants_until_.reset();
@@ -236,7 +237,9 @@ class rank_host final : public host,
     const bool announcements_due = announcements && now >= *announcements_until_;
     for (scope* const one : open_) {
       if (wants_due) one->node()->flush_wants();
-      if (announcements_due) one->node()->flush_announcements();
+      if (!announcements_due) continue;
+      one->node()->flush_announcements();
+      one->node()->flush_comparisons();
     }
     if (wants_due) wants_until_.reset();
     if (announcements_due) announcements_until_.reset();

@@ -226,7 +226,10 @@ class scope_on_node final : public open_scope {
       one->report = report;
       one->end();
     }
-    if (closed) close();
+    if (closed) {
+      last_ = std::move(report);
+      close();
+    }
     return closed;
   }
   void close() {

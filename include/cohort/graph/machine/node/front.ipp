@@ -30,7 +30,7 @@ basic_node<Any>::basic_node(basic_endpoint<Any>& owner, scope_id id, const node_
       announced_(static_cast<std::size_t>(options.ranks)),
       accounts_(static_cast<std::size_t>(options.ranks)) {
   if (rank_ != owner.rank() || ranks_ != owner.ranks()) {
-    throw error(errc::invalid_argument, "task graph: rank " + std::to_string(rank_) + " of " +
+    throw cohort::error(errc::invalid_argument, "task graph: rank " + std::to_string(rank_) + " of " +
                                             std::to_string(ranks_) + " at the endpoint of rank " +
                                             std::to_string(owner.rank()));
   }
@@ -83,12 +83,12 @@ spawn_result basic_node<Any>::spawn(const task_name& task, const definition_view
   }
   if (records_[at].spawned) return spawn_again(at);  // [graph S2]
   records_[at].spawned = true;
-  for (const draft::use_of& one : draft_.uses) consumer(one.value, at, one.use);
   if (here) {
     if (ranks_ > 1 && what.travels) own_.push_back(at);  // [graph A1]
     declare(at, draft_, rank_);
   } else {
     keep_definition(at, draft_);
+    for (const draft::use_of& one : draft_.uses) consumer(one.value, at, one.use);  // [graph U1]
     announce(at);
   }
   settle();

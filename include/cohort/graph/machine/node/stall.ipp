@@ -57,7 +57,7 @@ void basic_node<Any>::on_tell(int from, const tell_message& one) {
 
 // At its home.
 template <class Any>
-told_state basic_node<Any>::state_of(const key& what) const {
+told_state basic_node<Any>::state_of(const key& what) {
   told_state told;
   told.value = what;
   const index at = records_.find(what);

@@ -209,7 +209,7 @@ void basic_node<Any>::push(index value, int to, index task) {
 template <class Any>
 void basic_node<Any>::consumer(index value, index task, use_kind use) {
   const int to = records_[task].what.home;
-  if (records_[value].what.home != rank_ || to == rank_) return;
+  if (records_[value].what.home != rank_) return;
   if (use == use_kind::take) {
     std::vector<index>& all = remote_takers_[value];
     if (std::find(all.begin(), all.end(), task) == all.end()) all.push_back(task);

@@ -22,7 +22,12 @@ namespace cohort::graph::machine {
 // Nothing here moves, and nothing is to be flushed. [graph T2]
 template <class Any>
 bool basic_node<Any>::passive() const noexcept {
-  return idle() && unsent_count_ == 0 && fresh_.empty() && compare_count_ == 0 && queued_ == 0;
+  if (!idle() || unsent_count_ != 0 || !fresh_.empty() || compare_count_ != 0 || queued_ != 0) {
+    return false;
+  }
+  // Some producer waits: a rank on which all have ended asks for nothing, and so never fences.
+  return std::any_of(producers_.begin(), producers_.end(),
+                     [](const producer_state& one) { return one.awaits != 0 || one.ending; });
 }
 
 // Once per DOWN, after the children. True at the root, which has then decided. [graph T3]
@@ -167,8 +172,12 @@ void basic_node<Any>::apply_not_spawned(const std::vector<key>& keys) {
 
 template <class Any>
 void basic_node<Any>::apply_cycle() {
+  std::vector<std::pair<index, content_ptr>> all;  // told before any of them has ended
   for (index task = 0; task < records_.size(); ++task) {
-    if (records_[task].state == task_state::waiting) finish(task, cyclic(task));
+    if (records_[task].state == task_state::waiting) all.emplace_back(task, cyclic(task));
+  }
+  for (auto& [task, why] : all) {
+    if (records_[task].state == task_state::waiting) finish(task, std::move(why));
   }
 }
 

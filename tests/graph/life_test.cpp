@@ -1,0 +1,282 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+//
+// How graphs are taken down: with tasks, awaits and large values under way; and that a rank which
+// waits sleeps.
+#include <cohort/comm.hpp>
+#include <cohort/graph.hpp>
+
+#include <asio/experimental/awaitable_operators.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "graph/ranks_support.hpp"
+#include "support/patience.hpp"
+
+namespace {
+
+using namespace graph_test;
+using namespace std::chrono_literals;
+using cohort_test::meet;
+using cohort_test::pause;
+
+/// Says how many of it there are.
+struct counted {
+  counted() { ++alive; }
+  counted(const counted&) { ++alive; }
+  counted& operator=(const counted&) = default;
+  ~counted() { --alive; }
+  static inline std::atomic<int> alive{0};
+  std::vector<double> data;
+};
+template <class Archive>
+void wire_fields(Archive& archive, counted& one) {
+  archive(one.data);
+}
+
+counted made(int size) {
+  counted one;
+  one.data.resize(static_cast<std::size_t>(size), 1.0);
+  return one;
+}
+counted passed_on(counted one) { return one; }
+asio::awaitable<counted> kept(counted one) {
+  asio::steady_timer timer(co_await asio::this_coro::executor, std::chrono::hours(1));
+  co_await timer.async_wait(asio::use_awaitable);
+  co_return one;
+}
+
+std::atomic<bool> stops{false};
+int spins(graph::task_context& context, int) {
+  while (!context.cancelled() && !stops.load()) std::this_thread::yield();
+  return 1;
+}
+int spins_unaware(int) {
+  while (!stops.load()) std::this_thread::yield();
+  return 1;
+}
+
+/// Values small and large between all ranks, coroutines that run, tasks and awaits that wait; then
+/// it hangs.
+task hangs(graph::scope& s, bool* begun) {
+  auto source = s.tasks<&made>("made");
+  auto pass = s.tasks<&passed_on>("passed");
+  auto keep = s.tasks<&kept>("kept");
+  for (int i = 0; i < 40; ++i) {
+    source(i).spawn(i % 4 == 0 ? 20000 : i);
+    pass(i).spawn(source((i * 7) % 40));
+    keep(i).spawn(pass(i));
+  }
+  co_await pass(3).get();
+  *begun = true;
+  co_await keep(1).get();
+}
+
+}  // namespace
+
+TEST_CASE("a context ends with a scope open", "[graph][life]") {
+  for (const bool at_once : {false, true}) {
+    bool begun = false;
+    {
+      asio::io_context io;
+      cohort::communicator world(io);
+      {
+        std::optional<graph::tasks> all;
+        asio::co_spawn(
+            io,
+            [&]() -> task {
+              all.emplace(world);
+              if (at_once) io.stop();
+              auto running = all->run("test", &hangs, &begun);
+              co_await std::move(running);
+            },
+            asio::detached);
+        // The others need this rank's values until they have come so far too.
+        asio::co_spawn(
+            io,
+            [&]() -> task {
+              while (!begun) co_await pause(1ms);
+              co_await meet(world);
+              io.stop();
+            },
+            asio::detached);
+        io.run();
+        CHECK(begun != at_once);
+        CHECK((at_once || counted::alive > 0));
+        // The coroutines above refer to `all`, which goes last: as in a program whose main ends.
+        world = cohort::communicator();
+        all.reset();
+      }
+    }
+    CHECK(counted::alive == 0);
+  }
+}
+
+TEST_CASE("graph::tasks goes without a scope, and again", "[graph][life]") {
+  cohort_test::on_world([&](cohort::communicator world) -> task {
+    for (int i = 0; i < 5; ++i) {
+      const graph::tasks all(world);
+      if (i % 2 == 0) co_await meet(world);
+    }
+  });
+}
+
+TEST_CASE("a deadline of run cancels the scope, which closes on all ranks", "[graph][life]") {
+  cohort_test::on_world([&](cohort::communicator world) -> task {
+    graph::tasks all(world);
+    bool begun = false;
+    using namespace asio::experimental::awaitable_operators;
+    std::optional<graph::error> found;
+    if (world.rank() == 0) {
+      const auto ring = [](bool* when) -> task {
+        while (!*when) co_await pause(1ms);
+      };
+      auto either = all.run("test", &hangs, &begun) || ring(&begun);
+      const auto which = co_await std::move(either);
+      CHECK(which.index() == 1);
+    } else {
+      auto running = all.run("test", &hangs, &begun);
+      try {
+        co_await std::move(running);
+      } catch (const graph::error& why) {
+        found = why;
+      }
+      REQUIRE(found);
+      CHECK(found->code() == errc::cancelled);
+      CHECK(found->rank() == 0);
+    }
+    // The same name again: all ranks are out of the first one.
+    auto second = all.run("test", [](graph::scope& s) -> task {
+      auto source = s.tasks<&made>("made");
+      source(1).spawn(3);
+      const counted got = co_await source(1).get();
+      CHECK(got.data.size() == 3);
+    });
+    co_await std::move(second);
+  });
+  CHECK(counted::alive == 0);
+}
+
+TEST_CASE("a fence that is cancelled cancels the scope", "[graph][life]") {
+  const auto why = error_of_scope({}, [](graph::scope& s) -> task {
+    auto keep = s.tasks<&kept>("kept");
+    auto source = s.tasks<&made>("made");
+    source(0).spawn(10);
+    keep(0).spawn(source(0));
+    using namespace asio::experimental::awaitable_operators;
+    if (s.rank() == 0) {
+      auto either = s.fence() || pause(20ms);
+      static_cast<void>(co_await std::move(either));
+    } else {
+      static_cast<void>(co_await s.fence());
+    }
+  });
+  REQUIRE(why);
+  CHECK(why->code() == errc::cancelled);
+  CHECK(counted::alive == 0);
+}
+
+TEST_CASE("values are gone after a fence, and those that were taken before it", "[graph][life]") {
+  in_scope([](graph::scope& s) -> task {
+    auto source = s.tasks<&made>("made");
+    auto pass = s.tasks<&passed_on>("passed");
+    for (int window = 0; window < 3; ++window) {
+      for (int i = 0; i < 20; ++i) {
+        source(i).spawn(i % 3 == 0 ? 5000 : 5);
+        pass(i).spawn(source(i));
+        pass(100 + i).spawn(take(pass(i)));
+      }
+      co_await pass(100).get();
+      CHECK(counted::alive > 0);
+      const graph::report ended = co_await s.fence();
+      CHECK(ended.failed == 0);
+      CHECK(counted::alive == 0);
+    }
+    // A chain in place has one value at a time on this rank, and what is on its way.
+    auto step = s.tasks<&passed_on>("step", graph::on(0));
+    if (s.rank() == 0) step(0).put(made(100));
+    for (int i = 1; i <= 1000; ++i) step(i).spawn(take(step(i - 1)));
+    co_await step(1000).get();
+    CHECK(counted::alive <= 3);
+  });
+}
+
+TEST_CASE("functions on threads end before their scope does", "[graph][life][threads]") {
+  const auto options = graph::tasks_options().on_threads(2);
+  stops = false;
+  const auto why = error_of_scope(options, [](graph::scope& s) -> task {
+    auto spin = s.tasks<&spins_unaware>("spin", graph::on(s.size() - 1));
+    for (int i = 0; i < 20; ++i) spin(i).spawn(i);
+    co_await pause(2ms);
+    s.cancel("no time");
+    stops = true;
+    static_cast<void>(co_await spin(0).get());
+  });
+  REQUIRE(why);
+  CHECK(why->code() == errc::cancelled);
+}
+
+TEST_CASE("a context ends with functions on threads", "[graph][life][threads]") {
+  stops = false;
+  asio::io_context io;
+  cohort::communicator world(io);
+  std::optional<graph::tasks> all;
+  asio::co_spawn(
+      io,
+      [&]() -> task {
+        all.emplace(world, graph::tasks_options().on_threads(2));
+        auto running = all->run("test", [](graph::scope& s) -> task {
+          auto spin = s.tasks<&spins_unaware>("spin", graph::block_cyclic(s.size(), 1));
+          for (int i = 0; i < 20; ++i) spin(s.rank(), i).spawn(i);
+          static_cast<void>(co_await spin(s.rank(), 3).get());
+        });
+        co_await std::move(running);
+      },
+      asio::detached);
+  asio::co_spawn(
+      io,
+      [&]() -> task {
+        co_await pause(5ms);
+        stops = true;
+        io.stop();
+      },
+      asio::detached);
+  io.run();
+  all.reset();
+  CHECK(stops);
+}
+
+TEST_CASE("a rank that waits in a scope sleeps, and is woken by its value", "[graph][life]") {
+  asio::io_context io;
+  cohort::communicator world(io);
+  if (world.size() == 1) return;
+  cohort_test::run(io, [](asio::io_context& loop, cohort::communicator over) -> task {
+    graph::tasks all(over);
+    auto running = all.run(
+        "test",
+        [](graph::scope& s, asio::io_context* own, cohort::communicator with) -> task {
+          auto source = s.tasks<int>("source", graph::on(0));
+          auto copy = s.tasks<&spins>("unused");
+          static_cast<void>(copy);
+          if (s.rank() == 0) {
+            co_await meet(with);  // all others have been asleep
+            source().put(7);
+          } else {
+            auto value = source().get(cohort::as_future);
+            co_await cohort_test::until_it_sleeps(*own);
+            co_await meet(with);
+            const int got = co_await std::move(value);
+            CHECK(got == 7);
+          }
+        },
+        &loop, over);
+    co_await std::move(running);
+  }(io, world));
+}
