@@ -5,6 +5,7 @@
 // waits sleeps.
 #include <cohort/comm.hpp>
 #include <cohort/graph.hpp>
+#include <cohort/progress/future.hpp>
 
 #include <asio/experimental/awaitable_operators.hpp>
 
@@ -30,7 +31,7 @@ using cohort_test::pause;
 /// Says how many of it there are.
 struct counted {
   counted() { ++alive; }
-  counted(const counted&) { ++alive; }
+  counted(const counted& other) : data(other.data) { ++alive; }
   counted& operator=(const counted&) = default;
   ~counted() { --alive; }
   static inline std::atomic<int> alive{0};
@@ -165,7 +166,7 @@ TEST_CASE("a deadline of run cancels the scope, which closes on all ranks", "[gr
 }
 
 TEST_CASE("a fence that is cancelled cancels the scope", "[graph][life]") {
-  const auto why = error_of_scope({}, [](graph::scope& s) -> task {
+  const auto why = error_of_scope({}, +[](graph::scope& s) -> task {
     auto keep = s.tasks<&kept>("kept");
     auto source = s.tasks<&made>("made");
     source(0).spawn(10);
@@ -184,7 +185,7 @@ TEST_CASE("a fence that is cancelled cancels the scope", "[graph][life]") {
 }
 
 TEST_CASE("values are gone after a fence, and those that were taken before it", "[graph][life]") {
-  in_scope([](graph::scope& s) -> task {
+  in_scope(+[](graph::scope& s) -> task {
     auto source = s.tasks<&made>("made");
     auto pass = s.tasks<&passed_on>("passed");
     for (int window = 0; window < 3; ++window) {
@@ -211,7 +212,7 @@ TEST_CASE("values are gone after a fence, and those that were taken before it", 
 TEST_CASE("functions on threads end before their scope does", "[graph][life][threads]") {
   const auto options = graph::tasks_options().on_threads(2);
   stops = false;
-  const auto why = error_of_scope(options, [](graph::scope& s) -> task {
+  const auto why = error_of_scope(options, +[](graph::scope& s) -> task {
     auto spin = s.tasks<&spins_unaware>("spin", graph::on(s.size() - 1));
     for (int i = 0; i < 20; ++i) spin(i).spawn(i);
     co_await pause(2ms);

@@ -141,6 +141,9 @@ struct value_body : awaited_task {
     return result(std::make_exception_ptr(cohort::error(errc::invalid_argument, "graph: no task")));
   }
   [[nodiscard]] auto finish(waiter& one) const {
+    if (!one.error && !one.what) {  // the context goes away
+      one.error = std::make_exception_ptr(std::system_error(asio::error::operation_aborted));
+    }
     if (!one.error && one.what->failed() != nullptr) one.error = exception_of(*one.what->failed());
     auto all = result(std::move(one.error));
     if constexpr (!std::is_void_v<T>) {
