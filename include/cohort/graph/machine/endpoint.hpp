@@ -191,11 +191,11 @@ class basic_endpoint {
   std::vector<node_type*> nodes_;
   std::map<std::uint64_t, std::uint64_t> opened_;  // by name: the last opening here
   std::map<scope_id, std::vector<parked_message>> parked_;
-  std::map<scope_id, std::set<int>> goodbyes_;          // said, in scopes that have ended by a loss
+  std::map<scope_id, std::set<int>> goodbyes_;  // said, in scopes that have ended by a loss
   // By rank and tag. Two at a time, if the receiver has used the tag again before this rank hears
   // that the first one is complete.
   std::map<std::pair<int, int>, std::deque<content_ptr>> sending_;
-  std::set<std::string> texts_;                         // names of files
+  std::set<std::string> texts_;  // names of files
 };
 
 using endpoint = basic_endpoint<>;

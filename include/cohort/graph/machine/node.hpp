@@ -8,6 +8,7 @@
 #include <cohort/graph/machine/action.hpp>
 #include <cohort/graph/machine/content.hpp>
 #include <cohort/graph/machine/definition.hpp>
+#include <cohort/graph/machine/definition_store.hpp>
 #include <cohort/graph/machine/names.hpp>
 #include <cohort/graph/machine/record_table.hpp>
 #include <cohort/graph/machine/report.hpp>
@@ -186,7 +187,6 @@ class basic_node {
 
   // home: decide, run
   void keep_definition(index task, const draft& what);
-  [[nodiscard]] index store(const draft& what, index owner, bool here);
   [[nodiscard]] definition_field compare(const stored_definition& one, const draft& other,
                                          index source) const;
   void declare(index task, const draft& what, int from);
@@ -343,10 +343,7 @@ class basic_node {
 
   // tasks and values
   record_table records_;
-  arena<edge> edges_;
-  arena<task_input> inputs_;
-  arena<stored_definition> definitions_;
-  byte_arena bytes_;
+  definition_store definitions_;
   draft draft_;
   number_ring ready_;
   std::uint32_t running_ = 0;

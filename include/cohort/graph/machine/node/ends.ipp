@@ -66,8 +66,7 @@ void basic_node<Any>::end_tasks() {
     one.unknown = one.unsent = false;
     if (one.state != task_state::waiting && one.state != task_state::ready) continue;
     one.state = task_state::done;
-    const stored_definition& known = definitions_[one.definition];
-    for (index i = 0; i < known.count; ++i) inputs_[known.inputs + i] = task_input();
+    definitions_[one.definition].drop_inputs();
   }
   waiting_ = 0;
 }
