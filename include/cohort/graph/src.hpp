@@ -10,6 +10,11 @@
 #endif
 
 #include <cohort/graph.hpp>
+#include <cohort/graph/dot.hpp>
+#include <cohort/graph/recording.ipp>
+#include <cohort/graph/result_store.ipp>
+#include <cohort/graph/schedule.hpp>
+#include <cohort/graph/task_hash.ipp>
 #include <cohort/graph/machine/node/announcer.ipp>
 #include <cohort/graph/machine/node/awaits.ipp>
 #include <cohort/graph/machine/node/ends.ipp>
