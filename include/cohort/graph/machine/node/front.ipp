@@ -36,10 +36,8 @@ basic_node<Any>::basic_node(basic_endpoint<Any>& owner, scope_id id, const node_
   }
   owner.enter(*this);
   for (account& one : accounts_) one.credit = options_.credit;
-  for (auto& one : owner.take_parked(id)) {  // [graph O1]
-    received_ += is_counted(one.kind) ? 1U : 0U;
-    parked_.push_back({one.from, one.epoch, one.kind, std::move(one.body)});
-  }
+  parked_ = owner.take_parked(id);  // [graph O1]
+  for (const parked_message& one : parked_) received_ += is_counted(one.kind) ? 1U : 0U;
   unpark();
   for (int other = 0; other < ranks_; ++other) {
     if (owner.is_lost(other)) lose(other, owner.why_lost(other));
