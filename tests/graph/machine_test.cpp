@@ -98,10 +98,10 @@ TEST_CASE("a task that nobody spawns ends who awaits it, and what depends on it"
     // A verdict is not remembered: a later spawn runs, errors stay. [W4]
     all.spawn(other, "x7", {}, 5);
     const auto later = all.await(0, "x7");
-    const auto stays = all.await(other, "b0");
+    const auto unchanged = all.await(other, "b0");
     all.run();
     CHECK(value_in(later) == 5);
-    CHECK(failure_in(stays).code == errc::not_spawned);
+    CHECK(failure_in(unchanged).code == errc::not_spawned);
     all.all_end(window_end::close);
     check_closed(all);
     for (int rank = 0; rank < ranks; ++rank) {

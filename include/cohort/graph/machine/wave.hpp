@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -131,7 +130,9 @@ class wave_root {
     } else if (all.waiting != 0) {  // [graph T5]
       one.kind = verdict_kind::cycle;
     } else {
-      assert((all.kinds & waits::await) == 0 && "an await that nothing can end");
+      if ((all.kinds & waits::await) != 0) {
+        out_of_place("nothing moves any more, but a program awaits a task: a bug of cohort");
+      }
       one.kind = (all.kinds & waits::close) != 0   ? verdict_kind::close  // [graph T8]
                  : (all.kinds & waits::fence) != 0 ? verdict_kind::fence
                                                    : verdict_kind::again;

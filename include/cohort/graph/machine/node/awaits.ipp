@@ -100,6 +100,18 @@ void basic_node<Any>::withdraw(await_number which) {
   settle();
 }
 
+// Slots are used again, numbers are not.
+template <class Any>
+await_number basic_node<Any>::number_of(index slot) const noexcept {
+  return (await_number{awaits_[slot].turn} << 32U) | slot;
+}
+
+// As a taker it has a key too, which is no task's: its number and its rank.
+template <class Any>
+key basic_node<Any>::key_of_await(index slot) const noexcept {
+  return {number_of(slot), 0, rank_};
+}
+
 template <class Any>
 std::uint32_t basic_node<Any>::new_await(producer who, index value, bool takes, spawn_site site) {
   index slot = free_await_;
