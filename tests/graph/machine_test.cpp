@@ -127,6 +127,7 @@ TEST_CASE("a cycle fails each of its tasks with the dependencies that it waits f
         "waits for b(1)");
   CHECK(failure_in(behind).code == errc::cycle);
   CHECK_THAT(failure_in(behind).text, ContainsSubstring("c(1) of rank 1"));
+  CHECK_THAT(failure_in(behind).text, ContainsSubstring("it waits for b(1)"));
   all.all_end(window_end::close);
   check_closed(all);
   CHECK(all.in(0).ends[0].failed == 3);

@@ -130,9 +130,8 @@ class wave_root {
     } else if (all.waiting != 0) {  // [graph T5]
       one.kind = verdict_kind::cycle;
     } else {
-      if ((all.kinds & waits::await) != 0) {
-        out_of_place("nothing moves any more, but a program awaits a task: a bug of cohort");
-      }
+      // A fault of this library, or of what another rank has sent: not to be passed over.
+      if ((all.kinds & waits::await) != 0) out_of_place("an await waits that nothing can end");
       one.kind = (all.kinds & waits::close) != 0   ? verdict_kind::close  // [graph T8]
                  : (all.kinds & waits::fence) != 0 ? verdict_kind::fence
                                                    : verdict_kind::again;

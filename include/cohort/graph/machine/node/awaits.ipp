@@ -20,8 +20,8 @@ namespace cohort::graph::machine {
 template <class Any>
 void basic_node<Any>::check_producer(producer who) const {
   if (who >= producers_.size() || producers_[who].ended) {
-    throw error(errc::invalid_argument,
-                "task graph: producer " + std::to_string(who) + " does not exist or has ended");
+    throw cohort::error(errc::invalid_argument, "task graph: producer " + std::to_string(who) +
+                                                    " does not exist or has ended");
   }
 }
 
