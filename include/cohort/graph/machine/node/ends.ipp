@@ -80,6 +80,17 @@ void basic_node<Any>::on_cancel(int from, const cancel_message& one) {
 
 // ---- loss ----
 
+// The transport says that a rank is dead. Receives that are not posted yet need not be: their
+// grants have not left. [graph X1]
+template <class Any>
+void basic_node<Any>::disconnect(int rank, const std::string& why) {
+  std::erase_if(actions_, [&](const action& one) {
+    return one.kind == action_kind::post_receive && one.rank == rank;
+  });
+  lose(rank, why);
+  settle();
+}
+
 // The transport says that a rank is dead, or another rank has said so. [graph X1] [graph X2]
 template <class Any>
 void basic_node<Any>::lose(int rank, const std::string& why) {

@@ -30,16 +30,15 @@ basic_node<Any>::basic_node(basic_endpoint<Any>& owner, scope_id id, const node_
       announced_(static_cast<std::size_t>(options.ranks)),
       accounts_(static_cast<std::size_t>(options.ranks)) {
   if (rank_ != owner.rank() || ranks_ != owner.ranks()) {
-    throw cohort::error(errc::invalid_argument, "task graph: rank " + std::to_string(rank_) + " of " +
-                                            std::to_string(ranks_) + " at the endpoint of rank " +
-                                            std::to_string(owner.rank()));
+    throw cohort::error(errc::invalid_argument, "task graph: rank " + std::to_string(rank_) +
+                                                    " of " + std::to_string(ranks_) +
+                                                    " at the endpoint of rank " +
+                                                    std::to_string(owner.rank()));
   }
   owner.enter(*this);
   for (account& one : accounts_) one.credit = options_.credit;
-  for (auto& one : owner.take_parked(id)) {  // [graph O1]
-    received_ += is_counted(one.kind) ? 1U : 0U;
-    parked_.push_back({one.from, one.epoch, one.kind, std::move(one.body)});
-  }
+  parked_ = owner.take_parked(id);  // [graph O1]
+  for (const parked_message& one : parked_) received_ += is_counted(one.kind) ? 1U : 0U;
   unpark();
   for (int other = 0; other < ranks_; ++other) {
     if (owner.is_lost(other)) lose(other, owner.why_lost(other));

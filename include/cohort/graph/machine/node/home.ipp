@@ -21,6 +21,15 @@ namespace cohort::graph::machine {
 template <class Any>
 void basic_node<Any>::keep_definition(index task, const draft& what) {
   record& one = records_[task];
+  if (one.definition != none) {  // of the window before `again`
+    stored_definition& known = definitions_[one.definition];
+    if ((known.source && what.source) ||
+        compare(known, what, task) == definition_field::all_equal) {
+      known.file = what.site.file;
+      known.line = what.site.line;
+      return;
+    }
+  }
   one.definition = definitions_.add(what, task, one.what.home == rank_);
 }
 
