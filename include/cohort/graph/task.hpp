@@ -48,7 +48,9 @@ class task : public runtime::task_handle {
   /// the task goes on. Not inside a task.
   template <completion_token_for<typename runtime::value_signature<T>::type> Token = default_token>
   auto get(Token&& token = Token()) const {
-    return runtime::initiate(scope(), body<T>(false), token);
+    constexpr bool good = std::is_void_v<T> || std::default_initializable<T>;
+    static_assert(good, "get: a value that is awaited has a default constructor");
+    if constexpr (good) return runtime::initiate(scope(), body<T>(false), token);
   }
   /// The value of a source, where it is at home, before or after others ask for it.
   template <class Value>
@@ -140,8 +142,8 @@ class family {
     requires(sizeof...(Indices) > 6 || !(std::convertible_to<Indices, index> && ...))
   task_type operator()(const Indices&...) const {
     static_assert(sizeof...(Indices) <= 6, "six indices name a task at most");
-    static_assert((std::convertible_to<Indices, index> && ...),
-                  "the indices of a task are integers");
+    constexpr bool integers = (std::is_convertible_v<Indices, index> && ...);
+    static_assert(integers, "the indices of a task are integers");
     return of<0>({}, site::current());
   }
 
