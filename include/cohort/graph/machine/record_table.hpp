@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,9 +20,9 @@ namespace cohort::graph::machine {
 /// A family as this rank knows it. One that only others have named has no facts but its name.
 struct family_record {
   family_facts facts;
-  bool mine = false;   // this rank has named it
-  bool named = false;  // in this window (graph K3)
-  bool told = false;   // to the root, in this window
+  bool mine = false;       // this rank has named it
+  bool named = false;      // in this window (graph K3)
+  bool told = false;       // to the root, in this window
   std::uint64_t hash = 0;  // of its name
 };
 
@@ -37,8 +38,7 @@ class record_table {
     for (; indexed_ < records_.size(); ++indexed_) {
       by_key_.insert(hash_of(records_[indexed_].what), indexed_);
     }
-    return by_key_.find(hash_of(what),
-                        [&](std::uint32_t at) { return records_[at].what == what; });
+    return by_key_.find(hash_of(what), [&](std::uint32_t at) { return records_[at].what == what; });
   }
   /// Made if it is not there.
   [[nodiscard]] std::uint32_t make(const key& what) {
@@ -52,8 +52,8 @@ class record_table {
     family_record& family = families_[task.family];
     family.named = true;  // [graph K3]
     const std::uint32_t hash = hash_of(family, task.count, task.indices.data());
-    std::uint32_t at = by_name_.find(
-        hash, [&](std::uint32_t one) { return records_[one].what == task.what; });
+    std::uint32_t at =
+        by_name_.find(hash, [&](std::uint32_t one) { return records_[one].what == task.what; });
     if (at != none) return at;
     if (nameless_ != 0) at = find(task.what);
     if (at == none) {
@@ -141,7 +141,11 @@ class record_table {
 
   /// All records and names, but not the families, which are good for all windows.
   void clear() {
-    for (std::uint32_t at = 0; at < records_.size(); ++at) records_[at] = record();
+    for (std::uint32_t at = 0; at < records_.size(); ++at) {
+      record& one = records_[at];
+      one.~record();
+      new (&one) record;
+    }
     records_.clear();
     by_name_.clear();
     by_key_.clear();
