@@ -72,7 +72,9 @@ class spawnable : public task<typename runtime::function<F>::result> {
   using base = task<typename runtime::function<F>::result>;
 
  public:
-  spawnable(const base& name, std::uint32_t function) : base(name), function_(function) {}
+  template <class... Name>
+  explicit spawnable(std::uint32_t function, Name&&... name)
+      : base(std::forward<Name>(name)...), function_(function) {}
 
   /// Spawns the task: F's parameters are filled in order. A task fills one with its value, which it
   /// then depends on; `take(task)` with the value itself, as its last reader; a range of tasks a
@@ -83,10 +85,13 @@ class spawnable : public task<typename runtime::function<F>::result> {
   /// fail with that, and the report of the window has it.
   template <class... Arguments>
   base spawn(Arguments&&... arguments) const {
-    base spawned = *this;
+    machine::content_ptr refused;
     if constexpr (runtime::spawn_fits<F, std::remove_cvref_t<Arguments>...>()) {
-      runtime::spawn<F>(spawned, function_, std::forward<Arguments>(arguments)...);
+      refused = runtime::spawn<F>(*this, function_, std::forward<Arguments>(arguments)...);
     }
+    base spawned = *this;
+    if (refused) [[unlikely]]
+      spawned.refused(std::move(refused));
     return spawned;
   }
 
@@ -151,11 +156,11 @@ class family {
   template <std::size_t Count>
   task_type of(const std::array<std::int64_t, machine::most_indices>& all,
                const site& where) const {
-    const task<T> name(family_, indices(all.data(), Count), where);
+    constexpr std::integral_constant<std::size_t, Count> count;
     if constexpr (spawns) {
-      return task_type(name, function_);
+      return task_type(function_, family_, count, all, where);
     } else {
-      return name;
+      return task_type(family_, count, all, where);
     }
   }
 
