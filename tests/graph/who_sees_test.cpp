@@ -30,7 +30,7 @@ using namespace std::chrono_literals;
 int ran = 0;  // tasks that must not run
 
 int same(int value) { return value; }
-int sum(int a, int b) { return a + b; }
+int plus(int a, int b) { return a + b; }
 int never(int value) {
   ++ran;
   return value;
@@ -93,7 +93,7 @@ task fails_at_the_end(graph::scope& s) {
 
 task not_spawned(graph::scope& s) {
   auto f = s.tasks<&same>("f");
-  auto g = s.tasks<&sum>("g");
+  auto g = s.tasks<&plus>("g");
   auto other = s.tasks<&same>("other");
   other(1).spawn(1);
   const auto dependent = g(1).spawn(f(3), other(1));
@@ -155,14 +155,14 @@ task other_function(graph::scope& s) {
   if (s.rank() == s.size() - 1) {
     named = s.tasks<&difference>("f", graph::on(0))(1).spawn(5, 3);
   } else {
-    named = s.tasks<&sum>("f", graph::on(0))(1).spawn(5, 3);
+    named = s.tasks<&plus>("f", graph::on(0))(1).spawn(5, 3);
   }
   const int got = co_await named.get();
   CHECK((got == 8 || got == 2));
 }
 task other_dependency(graph::scope& s) {
   auto f = s.tasks<&same>("f", graph::on(0));
-  auto g = s.tasks<&sum>("g", graph::on(0));
+  auto g = s.tasks<&plus>("g", graph::on(0));
   f(0).spawn(0);
   f(1).spawn(1);
   g(1).spawn(f(s.rank() == s.size() - 1 ? 1 : 0), 7);
@@ -253,7 +253,7 @@ task late_reader(graph::scope& s) {
 
 task read_and_taken(graph::scope& s) {
   auto f = s.tasks<&same>("f");
-  auto g = s.tasks<&sum>("g");
+  auto g = s.tasks<&plus>("g");
   f(0).spawn(1);
   const auto wrong = g(0).spawn(f(0), take(f(0)));
   const auto why = co_await error_of(wrong.get());
@@ -280,7 +280,7 @@ task put_elsewhere(graph::scope& s) {
 
 task stale(graph::scope& s) {
   auto f = s.tasks<&same>("f");
-  auto g = s.tasks<&sum>("g");
+  auto g = s.tasks<&plus>("g");
   const auto old = f(0).spawn(1);
   const graph::report first = co_await s.fence();
   CHECK(first.failed == 0);
@@ -459,7 +459,7 @@ TEST_CASE("definitions that differ between ranks are named with ranks and sites"
     auto second = error_in(&other_function);
     const graph::error function = co_await std::move(second);
     check_divergence(function,
-                     {"function of the family f", "sum", "difference", "rank 0", "rank " + last});
+                     {"function of the family f", "plus", "difference", "rank 0", "rank " + last});
     auto third = error_in(&other_dependency);
     const graph::error dependency = co_await std::move(third);
     check_divergence(dependency, {"g(1)", "dependencies differ", "f(0)", "f(1)", site});

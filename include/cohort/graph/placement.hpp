@@ -71,8 +71,12 @@ class placement {
     static_assert(good,
                   "the parameters of a placement are trivially copyable, have no padding and no "
                   "floating point, and take 32 bytes at most");
-    return by_function(&call_with<F, P>, registered<F>::name(),
-                       std::as_bytes(std::span<const P, 1>(&parameters, 1)));
+    if constexpr (good) {
+      return by_function(&call_with<F, P>, registered<F>::name(),
+                         std::as_bytes(std::span<const P, 1>(&parameters, 1)));
+    } else {
+      return placement();
+    }
   }
 
   /// `hashed` are these indices. Throws error(errc::bad_rank) if a function gives no rank.

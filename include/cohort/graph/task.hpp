@@ -48,7 +48,9 @@ class task : public runtime::task_handle {
   /// the task goes on. Not inside a task.
   template <completion_token_for<typename runtime::value_signature<T>::type> Token = default_token>
   auto get(Token&& token = Token()) const {
-    return runtime::initiate(scope(), body<T>(false), token);
+    constexpr bool good = std::is_void_v<T> || std::default_initializable<T>;
+    static_assert(good, "get: a value that is awaited has a default constructor");
+    if constexpr (good) return runtime::initiate(scope(), body<T>(false), token);
   }
   /// The value of a source, where it is at home, before or after others ask for it.
   template <class Value>
@@ -70,7 +72,9 @@ class spawnable : public task<typename runtime::function<F>::result> {
   using base = task<typename runtime::function<F>::result>;
 
  public:
-  spawnable(const base& name, std::uint32_t function) : base(name), function_(function) {}
+  template <class... Name>
+  explicit spawnable(std::uint32_t function, Name&&... name)
+      : base(std::forward<Name>(name)...), function_(function) {}
 
   /// Spawns the task: F's parameters are filled in order. A task fills one with its value, which it
   /// then depends on; `take(task)` with the value itself, as its last reader; a range of tasks a
@@ -81,10 +85,13 @@ class spawnable : public task<typename runtime::function<F>::result> {
   /// fail with that, and the report of the window has it.
   template <class... Arguments>
   base spawn(Arguments&&... arguments) const {
-    base spawned = *this;
+    machine::content_ptr refused;
     if constexpr (runtime::spawn_fits<F, std::remove_cvref_t<Arguments>...>()) {
-      runtime::spawn<F>(spawned, function_, std::forward<Arguments>(arguments)...);
+      refused = runtime::spawn<F>(*this, function_, std::forward<Arguments>(arguments)...);
     }
+    base spawned = *this;
+    if (refused) [[unlikely]]
+      spawned.refused(std::move(refused));
     return spawned;
   }
 
@@ -140,8 +147,8 @@ class family {
     requires(sizeof...(Indices) > 6 || !(std::convertible_to<Indices, index> && ...))
   task_type operator()(const Indices&...) const {
     static_assert(sizeof...(Indices) <= 6, "six indices name a task at most");
-    static_assert((std::convertible_to<Indices, index> && ...),
-                  "the indices of a task are integers");
+    constexpr bool integers = (std::is_convertible_v<Indices, index> && ...);
+    static_assert(integers, "the indices of a task are integers");
     return of<0>({}, site::current());
   }
 
@@ -149,11 +156,11 @@ class family {
   template <std::size_t Count>
   task_type of(const std::array<std::int64_t, machine::most_indices>& all,
                const site& where) const {
-    const task<T> name(family_, indices(all.data(), Count), where);
+    constexpr std::integral_constant<std::size_t, Count> count;
     if constexpr (spawns) {
-      return task_type(name, function_);
+      return task_type(function_, family_, count, all, where);
     } else {
-      return name;
+      return task_type(family_, count, all, where);
     }
   }
 

@@ -94,10 +94,36 @@ class tasks {
   asio::awaitable<typename runtime::program_result<Result>::type> run(
       std::string name, Result (*program)(scope&, Parameters...),
       std::remove_cvref_t<Parameters>... arguments) const {
-    using result = typename runtime::program_result<Result>::type;
-    static_assert(runtime::program_result<Result>::good,
+    constexpr bool good = runtime::program_result<Result>::good;
+    static_assert(good,
                   "run: the program of a scope is a coroutine: it returns asio::awaitable<T>");
-    runtime::opened_scope open(host_, host_->open(name));
+    if constexpr (good) {
+      return run_program<Result, Parameters...>(host_, std::move(name), program,
+                                                std::move(arguments)...);
+    } else {
+      return {};
+    }
+  }
+  template <class Program, class... Arguments>
+    requires(!std::is_pointer_v<std::remove_cvref_t<Program>> &&
+             !std::is_function_v<std::remove_reference_t<Program>>)
+  auto run(std::string name, const Program& program, Arguments&&... arguments) const {
+    constexpr bool captures_nothing = requires { +program; };
+    static_assert(captures_nothing,
+                  "run: the program of a scope is a function or a captureless lambda: pass its "
+                  "arguments after it");
+    if constexpr (captures_nothing) {
+      return run(std::move(name), +program, std::forward<Arguments>(arguments)...);
+    }
+  }
+
+ private:
+  template <class Result, class... Parameters>
+  static asio::awaitable<typename runtime::program_result<Result>::type> run_program(
+      std::shared_ptr<runtime::host> host, std::string name,
+      Result (*program)(scope&, Parameters...), std::remove_cvref_t<Parameters>... arguments) {
+    using result = typename runtime::program_result<Result>::type;
+    runtime::opened_scope open(host, host->open(name));
     runtime::kept_result<result> kept;
     scope mine(*open, machine::producer{}, false);
     auto work = runtime::outcome_of_program<result>(
@@ -114,20 +140,7 @@ class tasks {
     if (thrown) std::rethrow_exception(thrown);
     co_return kept.take();
   }
-  template <class Program, class... Arguments>
-    requires(!std::is_pointer_v<std::remove_cvref_t<Program>> &&
-             !std::is_function_v<std::remove_reference_t<Program>>)
-  auto run(std::string name, const Program& program, Arguments&&... arguments) const {
-    constexpr bool captures_nothing = requires { +program; };
-    static_assert(captures_nothing,
-                  "run: the program of a scope is a function or a captureless lambda: pass its "
-                  "arguments after it");
-    if constexpr (captures_nothing) {
-      return run(std::move(name), +program, std::forward<Arguments>(arguments)...);
-    }
-  }
 
- private:
   std::shared_ptr<runtime::host> host_;
 };
 

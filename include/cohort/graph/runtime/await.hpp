@@ -134,8 +134,6 @@ struct awaited_task {
 template <class T>
 struct value_body : awaited_task {
   using signature = typename value_signature<T>::type;
-  static_assert(std::is_void_v<T> || std::default_initializable<T>,
-                "a value that is awaited has a default constructor");
 
   [[nodiscard]] static auto nowhere() {
     return result(std::make_exception_ptr(cohort::error(errc::invalid_argument, "graph: no task")));

@@ -277,7 +277,9 @@ template <auto F>
 const task_code& code_of() {
   static constexpr task_code code = [] {
     task_code ways;
-    if constexpr (function<F>::is_coroutine) {
+    if constexpr (!function<F>::ok) {
+      return ways;  // the compiler has said why
+    } else if constexpr (function<F>::is_coroutine) {
       ways.start = &start_coroutine<F>;
     } else {
       ways.run = &run_function<F>;

@@ -7,10 +7,9 @@
 
 #include <cohort/graph/machine/names.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <span>
 #include <string_view>
 
 namespace cohort::graph::runtime {
@@ -27,12 +26,14 @@ inline constexpr std::uint64_t odd_b = 0xe7037ed1a0b428dbU;
 inline constexpr std::uint64_t odd_c = 0x8ebc6af09c88c6e3U;
 inline constexpr std::uint64_t odd_d = 0x589965cc75374cc3U;
 
-/// Of the indices alone: families of the same indices have the same home by it.
-[[nodiscard]] inline machine::digest128 hash_of(std::span<const std::int64_t> indices) noexcept {
-  std::uint64_t low = odd_a ^ indices.size();
-  std::uint64_t high = odd_b + indices.size();
-  for (const std::int64_t one : indices) {
-    const auto bits = static_cast<std::uint64_t>(one);
+/// Of the first indices alone: families of the same indices have the same home by it.
+template <std::size_t Count>
+[[nodiscard]] inline machine::digest128 hash_of(
+    const std::array<std::int64_t, machine::most_indices>& indices) noexcept {
+  std::uint64_t low = odd_a ^ Count;
+  std::uint64_t high = odd_b + Count;
+  for (std::size_t i = 0; i < Count; ++i) {
+    const auto bits = static_cast<std::uint64_t>(indices[i]);
     low = mixed(low ^ bits, odd_c);
     high = mixed(high + bits, odd_d ^ low);
   }

@@ -76,13 +76,18 @@ template <auto... F>
 class task_handle {
  public:
   task_handle() noexcept {}
-  task_handle(const family_record& of, graph::indices all, const std::source_location& site)
+  template <std::size_t Count>
+  task_handle(const family_record& of, std::integral_constant<std::size_t, Count>,
+              const std::array<std::int64_t, machine::most_indices>& all,
+              const std::source_location& site)
       : scope_(of.scope), who_(of.who), site_(site) {
-    const machine::digest128 hashed = hash_of(all);
-    name_.what = key_of(of.seed, hashed, of.where.home(all, hashed, of.scope->ranks()));
+    // One by one: to load two at once that have just been stored apart takes longer than the rest.
+    for (std::size_t i = 0; i < Count; ++i) name_.indices[i] = all[i];
+    const machine::digest128 hashed = hash_of<Count>(all);
+    const graph::indices used(name_.indices.data(), Count);
+    name_.what = key_of(of.seed, hashed, of.where.home(used, hashed, of.scope->ranks()));
     name_.family = of.number;
-    name_.count = static_cast<std::uint32_t>(all.size());
-    for (std::size_t i = 0; i < all.size(); ++i) name_.indices[i] = all[i];
+    name_.count = Count;
     if (of.opening == of.scope->opening()) window_ = of.scope->window();
   }
 
@@ -369,25 +374,25 @@ void gather(gatherer& all, First&& first, Rest&&... rest) {
   }
 }
 
-/// Spawns it, or notes in it why not. Requires `spawn_fits`.
+/// Spawns it: null, or why not. Requires `spawn_fits`.
 template <auto F, class... Arguments>
-void spawn(task_handle& task, std::uint32_t number, Arguments&&... arguments) {
+[[nodiscard]] machine::content_ptr spawn(const task_handle& task, std::uint32_t number,
+                                         Arguments&&... arguments) {
   using result = typename function<F>::result;
-  if (task.is_stale()) {
-    task.refused(task.scope()->stale(task.key(), task.window(), task.site()));
-    return;
+  if (task.is_stale()) [[unlikely]] {
+    return task.scope() == nullptr ? nullptr
+                                   : task.scope()->stale(task.key(), task.window(), task.site());
   }
   open_scope& scope = *task.scope();
   gatherer all(scope);
   gather<typename function<F>::parameters, 0>(all, std::forward<Arguments>(arguments)...);
   if (all.stale() != nullptr) [[unlikely]] {
-    task.refused(scope.refuse(task.key(), errc::stale_name,
-                              "it depends on a task of an earlier window", task.site()));
-    return;
+    return scope.refuse(task.key(), errc::stale_name, "it depends on a task of an earlier window",
+                        task.site());
   }
   constexpr auto type = static_cast<std::uint32_t>(hash_of(type_name<result>()).low);
-  task.refused(scope.spawn(
-      task.key(), {number, type, scope.arguments, scope.dependencies, all.travels()}, task.site()));
+  return scope.spawn(task.key(), {number, type, scope.arguments, scope.dependencies, all.travels()},
+                     task.site());
 }
 
 }  // namespace runtime
