@@ -41,7 +41,7 @@ MUTANTS = {
     "options-untold": ("K3", (WAVE, "all.named.back().facts.placement = text;", "")),
     "stale-asked": ("K4", (PLACE, "if (next.window < window_) return write(", "if (false) return write(")),
     "spawn-twice": ("S2", (FRONT, "if (records_[at].spawned) return spawn_again(at); // [graph S2]"
-                           " records_[at].spawned = true; for", "records_[at].spawned = true; for")),
+                           " records_[at].spawned = true; if", "records_[at].spawned = true; if")),
     "local-divergence": ("S2", (FRONT, "report_own(task, false, text);", "")),
     "spawn-cancelled": ("S4", (FRONT, "if (cancelled_ || closed_) return {refused_by_end()};"
                                " // [graph S4] const index at = records_.make(task);"
@@ -72,8 +72,7 @@ MUTANTS = {
     "want-not-parked": ("W2", (VALUES, "asking.asked = true;", "")),
     "value-twice": ("W3", (VALUES, "if (std::exchange(one.sent, true)) return;"
                            " const content_ptr& what", "one.sent = true; const content_ptr& what")),
-    "verdict-remembered": ("W4", (WAVE, "if (std::exchange(records_[value].unknown, false))"
-                                  " --unknown_count_;", ""),
+    "verdict-remembered": ("W4", (WAVE, "known_now(records_[value]); // [graph W4]", ""),
                            (WAVE, "peers_[at].asked = false; // not remembered", "// not")),
     "verdict-final": ("W4", (WAVE, "if (records_[value].decided) continue;",
                              "if (records_[value].decided) continue; records_[value].decided = true;")),
@@ -202,7 +201,8 @@ MUTANTS = {
     "closed-untold": ("T8", (WAVE, "report_.closed = asked && *asked < how;", "")),
     # ---- loss
     "lost-heard": ("X1", (ENDPOINT, "if (is_lost(from)) return; // [graph X1] wire::reader",
-                          "wire::reader")),
+                          "wire::reader"),
+                   (RECEIVE, "if (accounts_[static_cast<std::size_t>(from)].lost) return;", "")),
     "no-goodbye": ("X2", (ENDS, "send(to, message_kind::cancel, cancel_message{true, *cause_});", "")),
     "leave-at-once": ("X3", (ENDS, "if (one.receives != 0 || (!one.lost && !one.goodbye)) return;", "")),
     "leave-granted": ("X3", (ENDS, "if (one.receives != 0 || (!one.lost && !one.goodbye)) return;",

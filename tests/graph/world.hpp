@@ -245,9 +245,15 @@ inline bool world::try_to(const actor& one) {
 
 inline bool world::act(const actor& one) {
   touched_ = -1;
-  if (!try_to(one)) return false;
-  ++notes_.steps;
-  if (touched_ >= 0) look(touched_);
+  try {
+    if (!try_to(one)) return false;
+    ++notes_.steps;
+    if (touched_ >= 0) look(touched_);
+  } catch (const violation&) {
+    if (!damaged) throw;
+    ++notes_.hits["damage: promises broken"];
+    ++notes_.steps;
+  }
   return true;
 }
 
@@ -294,8 +300,8 @@ inline bool world::flush(int from, int to) {
   if (net_.dead(from) || !endpoint_of(from).has_message(to)) return false;
   packet bytes;
   if (!endpoint_of(from).take_message(to, bytes)) return false;
-  watch_.sent(from, to, bytes);
-  if (!splits) {
+  if (!damaged) watch_.sent(from, to, bytes);
+  if (!splits || damaged) {
     net_.send(from, to, std::move(bytes));
   } else {
     for (packet& one : split(bytes)) net_.send(from, to, std::move(one));
@@ -307,9 +313,9 @@ inline bool world::deliver(int from, int to) {
   if (net_.dead(to)) return false;
   std::optional<packet> bytes = net_.take(from, to);
   if (!bytes) return false;
-  watch_.delivered(from, to, *bytes);
   touch(to);
   if (!damaged) {
+    watch_.delivered(from, to, *bytes);
     endpoint_of(to).receive(from, *bytes);
     return true;
   }
@@ -318,6 +324,7 @@ inline bool world::deliver(int from, int to) {
     endpoint_of(to).receive(from, *bytes);
   } catch (const std::system_error&) {
     ++notes_.hits["damage: noticed"];
+    look(to);  // what came before has been handled
     net_.end_receives(to, from);
     told_lost_[static_cast<std::size_t>(to)].insert(from);
     endpoint_of(to).lost(from);
@@ -336,6 +343,8 @@ inline bool world::deliver_transfer(int which) {
   transport::transfer one = net_.deliver(some[chosen]);
   notes_.trace("scope ", one.scope, ": rank ", one.to, " has the value of tag ", one.tag, " from ",
                one.from);
+  check(!at(one.scope, one.to).ended(), "X3 a transfer reaches rank ", one.to,
+        ", which has closed");
   endpoint_of(one.to).transferred(one.from, one.tag, std::move(one.copy));
   touch(one.to);
   return true;
