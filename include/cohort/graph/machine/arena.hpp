@@ -59,36 +59,6 @@ class arena {
   std::uint32_t next_ = 0;
 };
 
-/// Bytes, at addresses that are good for pointers and do not change until `clear`.
-class byte_arena {
- public:
-  [[nodiscard]] std::byte* take(std::size_t size) {
-    if (size == 0) return nullptr;
-    size = (size + 15) / 16 * 16;
-    while (at_ < blocks_.size() && blocks_[at_].size - used_ < size) {
-      ++at_;
-      used_ = 0;
-    }
-    if (at_ == blocks_.size()) {
-      const std::size_t whole = std::max<std::size_t>(size, 64 * 1024);
-      blocks_.push_back({std::make_unique<std::byte[]>(whole), whole});
-    }
-    std::byte* const here = blocks_[at_].bytes.get() + used_;
-    used_ += size;
-    return here;
-  }
-  void clear() noexcept { at_ = used_ = 0; }
-
- private:
-  struct block {
-    std::unique_ptr<std::byte[]> bytes;
-    std::size_t size = 0;
-  };
-  std::vector<block> blocks_;
-  std::size_t at_ = 0;
-  std::size_t used_ = 0;
-};
-
 /// Numbers in a queue of which either end can be taken.
 class number_ring {
  public:

@@ -85,10 +85,7 @@ class basic_endpoint {
     tags_.lose(rank);
     out_.forget(rank);
     const std::vector<node_type*> nodes = nodes_;
-    for (node_type* const one : nodes) {
-      one->lose(rank, why_lost(rank));
-      one->settle();
-    }
+    for (node_type* const one : nodes) one->disconnect(rank, why_lost(rank));
   }
   [[nodiscard]] bool is_lost(int rank) const noexcept {
     return lost_[static_cast<std::size_t>(rank)];
@@ -99,13 +96,6 @@ class basic_endpoint {
  private:
   friend class basic_node<Any>;
   friend struct inspector;
-  struct parked_message {
-    int from;
-    message_kind kind;
-    std::uint64_t epoch;
-    std::vector<std::byte> body;
-  };
-
   void receive_messages(int from, const scope_id& scope, std::span<const std::byte> messages) {
     wire::reader in(messages);
     while (in.left() != 0) {
@@ -120,7 +110,7 @@ class basic_endpoint {
       } else if (was_closed(scope)) {
         answer_goodbye(from, scope, kind, body);
       } else {  // [graph O1]
-        parked_[scope].push_back({from, kind, epoch, {body.begin(), body.end()}});
+        parked_[scope].push_back({from, epoch, kind, {body.begin(), body.end()}});
       }
     }
   }
@@ -191,11 +181,11 @@ class basic_endpoint {
   std::vector<node_type*> nodes_;
   std::map<std::uint64_t, std::uint64_t> opened_;  // by name: the last opening here
   std::map<scope_id, std::vector<parked_message>> parked_;
-  std::map<scope_id, std::set<int>> goodbyes_;          // said, in scopes that have ended by a loss
+  std::map<scope_id, std::set<int>> goodbyes_;  // said, in scopes that have ended by a loss
   // By rank and tag. Two at a time, if the receiver has used the tag again before this rank hears
   // that the first one is complete.
   std::map<std::pair<int, int>, std::deque<content_ptr>> sending_;
-  std::set<std::string> texts_;                         // names of files
+  std::set<std::string> texts_;  // names of files
 };
 
 using endpoint = basic_endpoint<>;

@@ -6,11 +6,10 @@
 /// One rank in one scope: the protocol of the task graph as a machine.
 
 #include <cohort/graph/machine/action.hpp>
-#include <cohort/graph/machine/content.hpp>
-#include <cohort/graph/machine/definition.hpp>
+#include <cohort/graph/machine/definition_store.hpp>
 #include <cohort/graph/machine/names.hpp>
+#include <cohort/graph/machine/node_parts.hpp>
 #include <cohort/graph/machine/record_table.hpp>
-#include <cohort/graph/machine/report.hpp>
 #include <cohort/graph/machine/site.hpp>
 #include <cohort/graph/machine/stall.hpp>
 #include <cohort/graph/machine/wave.hpp>
@@ -111,10 +110,9 @@ class basic_node {
   [[nodiscard]] bool closed() const noexcept { return closed_; }
 
   // ---- timers: what it would do only when idle, it may do before ----
-  [[nodiscard]] bool has_wants() const noexcept { return unsent_count_ != 0; }  ///< want_delay
-  [[nodiscard]] bool has_announcements() const noexcept {
-    return !fresh_.empty();
-  }  ///< announce_delay
+  /// For want_delay (graph W1) and announce_delay (graph A2).
+  [[nodiscard]] bool has_wants() const noexcept { return unsent_count_ != 0; }
+  [[nodiscard]] bool has_announcements() const noexcept { return !fresh_.empty(); }
   /// Another rank wants a task that nobody has spawned, as far as is known here, and there is an
   /// announcement that was not compared (graph A3).
   [[nodiscard]] bool has_comparisons() const noexcept {
@@ -135,39 +133,6 @@ class basic_node {
  private:
   friend class basic_endpoint<Any>;
   friend struct inspector;
-  struct producer_state {
-    std::uint32_t awaits = 0;
-    bool ended = false;
-    std::optional<window_end> ending;
-    [[nodiscard]] bool busy() const noexcept { return !ended && awaits == 0 && !ending; }
-  };
-  struct parked_message {
-    int from;
-    std::uint64_t epoch;
-    message_kind kind;
-    std::vector<std::byte> body;
-  };
-  struct wake_up {
-    std::uint32_t value;
-    content_ptr what;
-  };
-  /// What this rank has spawned for a home that is elsewhere.
-  struct announcement {
-    task_sum sum;                         // of all (graph A2)
-    std::vector<std::uint32_t> unlisted;  // records
-    bool fresh = false;
-    bool lists = false;  // it gets lists, from now on (graph A4); outlives the window
-  };
-  /// How this rank stands with another one, as to values.
-  struct account {
-    std::uint64_t credit = 0;        // what may be pushed to it (graph U2)
-    std::uint64_t owed = 0;          // credit that goes back to it (graph U3)
-    std::uint32_t receives = 0;      // granted, and not complete
-    std::optional<task_sum> digest;  // not compared yet
-    bool agrees = false;             // its last digest was equal to the own sum
-    bool goodbye = false;            // it has said so (graph X2)
-    bool lost = false;               // for this scope (graph X1)
-  };
   using index = std::uint32_t;
 
   // front: names, spawns and their refusals
@@ -186,7 +151,6 @@ class basic_node {
 
   // home: decide, run
   void keep_definition(index task, const draft& what);
-  [[nodiscard]] index store(const draft& what, index owner, bool here);
   [[nodiscard]] definition_field compare(const stored_definition& one, const draft& other,
                                          index source) const;
   void declare(index task, const draft& what, int from);
@@ -268,6 +232,7 @@ class basic_node {
   void cancel_scope(failure cause, bool tell, bool once_more = false);
   void end_tasks();
   void on_cancel(int from, const cancel_message& one);
+  void disconnect(int rank, const std::string& why);
   void lose(int rank, const std::string& why);
   void break_up(failure cause);
   void leave();
@@ -330,7 +295,7 @@ class basic_node {
   // stalls
   void on_ask(int from, const ask_message& one);
   void on_tell(int from, const tell_message& one);
-  [[nodiscard]] told_state state_of(const key& what) const;
+  [[nodiscard]] told_state state_of(const key& what);
 
   basic_endpoint<Any>& owner_;
   scope_id id_;
@@ -343,10 +308,7 @@ class basic_node {
 
   // tasks and values
   record_table records_;
-  arena<edge> edges_;
-  arena<task_input> inputs_;
-  arena<stored_definition> definitions_;
-  byte_arena bytes_;
+  definition_store definitions_;
   draft draft_;
   number_ring ready_;
   std::uint32_t running_ = 0;

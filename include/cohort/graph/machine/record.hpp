@@ -50,53 +50,6 @@ struct record {
   bool remote_takers : 1 = false;  // tasks of other ranks that take it, spawned here
 };
 
-/// A dependency of a task.
-struct edge {
-  std::uint32_t value = none;  // record
-  std::uint32_t owner = none;  // record of the task
-  std::uint32_t next = none;   // edge that waits for the same value
-  use_kind use = use_kind::plain;
-  bool unclaimed = false;
-};
-
-/// A definition as it is kept: the kinds of use and the arguments lie behind `bytes`.
-struct stored_definition {
-  std::uint32_t function = 0;
-  std::uint32_t result = 0;
-  std::uint32_t edges = none;
-  std::uint32_t count = 0;      // of edges
-  std::uint32_t inputs = none;  // at home
-  std::uint32_t argument_bytes = 0;
-  const std::byte* bytes = nullptr;
-  spawn_site site;
-  bool travels = true;
-  bool source = false;
-
-  [[nodiscard]] std::span<const use_kind> uses() const noexcept {
-    return {reinterpret_cast<const use_kind*>(bytes), count};
-  }
-  [[nodiscard]] std::span<const std::byte> arguments() const noexcept {
-    if (argument_bytes == 0) return {};
-    return {bytes + (count + 15) / 16 * 16, argument_bytes};
-  }
-};
-
-/// A definition on its way in, from the program or from a list, with records instead of names.
-struct draft {
-  struct use_of {
-    std::uint32_t value = none;
-    use_kind use = use_kind::plain;
-  };
-  std::uint32_t function = 0;
-  std::uint32_t result = 0;
-  std::span<const std::byte> arguments;
-  std::vector<use_of> uses;
-  spawn_site site;
-  bool travels = true;
-  bool source = false;
-  content_ptr value;  // of a source
-};
-
 /// What differs between two definitions, in the order of graph K5.
 enum class definition_field : std::uint8_t {
   all_equal,

@@ -32,8 +32,7 @@ digest128 basic_node<Any>::hash_of(index task) const {
   const stored_definition& one = definitions_[own_definition(task)];
   hasher hash;
   hash.name(records_[task].what).word(one.function).bytes(one.arguments()).word(one.count);
-  for (index i = 0; i < one.count; ++i) {
-    const edge& each = edges_[one.edges + i];
+  for (const edge& each : one.edges()) {
     hash.name(records_[each.value].what).word(static_cast<std::uint64_t>(each.use));
   }
   return hash.word(one.result).finish();
@@ -75,12 +74,11 @@ void basic_node<Any>::send_list(int home) {
     one.function = what.function;
     one.result = what.result;
     one.arguments.assign(what.arguments().begin(), what.arguments().end());
-    for (index i = 0; i < what.count; ++i) {
-      const edge& each = edges_[what.edges + i];
+    for (const edge& each : what.edges()) {
       one.uses.push_back({records_[each.value].what, each.use, name(each.value)});
     }
-    one.file = text(file_of(what.site));
-    one.line = what.site.line;
+    one.file = text(file_of(what.site()));
+    one.line = what.line;
     all.tasks.push_back(std::move(one));
   }
   send(home, message_kind::list, all);
@@ -135,9 +133,11 @@ void basic_node<Any>::on_list(int from, const list_message& all) {
     draft_.site = {owner_.keep_text(all.texts[one.file]), one.line};
     draft_.travels = true;
     draft_.source = false;
+    draft_.takes = false;
     draft_.uses.clear();
     for (const listed_use& each : one.uses) {
       draft_.uses.push_back({records_.make(each.value), each.use});
+      draft_.takes |= each.use == use_kind::take;
       name(draft_.uses.back().value, each.name);
     }
     declare(task, draft_, from);

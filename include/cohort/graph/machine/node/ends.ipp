@@ -66,8 +66,7 @@ void basic_node<Any>::end_tasks() {
     one.unknown = one.unsent = false;
     if (one.state != task_state::waiting && one.state != task_state::ready) continue;
     one.state = task_state::done;
-    const stored_definition& known = definitions_[one.definition];
-    for (index i = 0; i < known.count; ++i) inputs_[known.inputs + i] = task_input();
+    definitions_[one.definition].drop_inputs();
   }
   waiting_ = 0;
 }
@@ -80,6 +79,17 @@ void basic_node<Any>::on_cancel(int from, const cancel_message& one) {
 }
 
 // ---- loss ----
+
+// The transport says that a rank is dead. Receives that are not posted yet need not be: their
+// grants have not left. [graph X1]
+template <class Any>
+void basic_node<Any>::disconnect(int rank, const std::string& why) {
+  std::erase_if(actions_, [&](const action& one) {
+    return one.kind == action_kind::post_receive && one.rank == rank;
+  });
+  lose(rank, why);
+  settle();
+}
 
 // The transport says that a rank is dead, or another rank has said so. [graph X1] [graph X2]
 template <class Any>

@@ -36,10 +36,8 @@ basic_node<Any>::basic_node(basic_endpoint<Any>& owner, scope_id id, const node_
   }
   owner.enter(*this);
   for (account& one : accounts_) one.credit = options_.credit;
-  for (auto& one : owner.take_parked(id)) {  // [graph O1]
-    received_ += is_counted(one.kind) ? 1U : 0U;
-    parked_.push_back({one.from, one.epoch, one.kind, std::move(one.body)});
-  }
+  parked_ = owner.take_parked(id);  // [graph O1]
+  for (const parked_message& one : parked_) received_ += is_counted(one.kind) ? 1U : 0U;
   unpark();
   for (int other = 0; other < ranks_; ++other) {
     if (owner.is_lost(other)) lose(other, owner.why_lost(other));
@@ -49,6 +47,9 @@ basic_node<Any>::basic_node(basic_endpoint<Any>& owner, scope_id id, const node_
 
 template <class Any>
 basic_node<Any>::~basic_node() {
+  for (index at = 0; at < records_.size(); ++at) {
+    if (records_[at].definition != none) definitions_[records_[at].definition].drop_inputs();
+  }
   owner_.leave(*this);
 }
 
@@ -78,8 +79,10 @@ spawn_result basic_node<Any>::spawn(const task_name& task, const definition_view
                       std::to_string(task.what.home),
                   site);
   }
-  if (std::string wrong = wrong_use(); !wrong.empty()) {  // [graph S5]
-    return refuse(task, errc::invalid_argument, wrong, site);
+  if (draft_.takes) {
+    if (const std::string wrong = wrong_use(); !wrong.empty()) {  // [graph S5]
+      return refuse(task, errc::invalid_argument, wrong, site);
+    }
   }
   if (records_[at].spawned) return spawn_again(at);  // [graph S2]
   records_[at].spawned = true;
@@ -126,9 +129,11 @@ void basic_node<Any>::resolve(const definition_view& what, spawn_site site) {
   draft_.site = site;
   draft_.travels = what.travels;
   draft_.source = false;
+  draft_.takes = false;
   draft_.uses.clear();
   for (const dependency& one : what.dependencies) {
     draft_.uses.push_back({records_.make(*one.task), one.use});
+    draft_.takes |= one.use == use_kind::take;
   }
 }
 
@@ -137,7 +142,6 @@ template <class Any>
 std::string basic_node<Any>::wrong_use() {
   std::string wrong;
   const auto takes = [](const draft::use_of& one) { return one.use == use_kind::take; };
-  if (std::none_of(draft_.uses.begin(), draft_.uses.end(), takes)) return wrong;
   for (const draft::use_of& one : draft_.uses) {
     if (!takes(one)) continue;
     if (records_[one.value].marked) wrong = records_.text_of(one.value) + " is taken twice by it";
@@ -166,9 +170,9 @@ spawn_result basic_node<Any>::spawn_again(index task) {
   }
   const definition_field field = compare(known, draft_, task);
   if (field == definition_field::all_equal) return {};
-  const stored_definition other = definitions_[store(draft_, task, false)];
+  const stored_definition& other = definitions_[definitions_.add(draft_, task, false)];
   std::string text = records_.text_of(task) + " is spawned twice on rank " + std::to_string(rank_) +
-                     ", at " + site_of(known.site) + " and at " + site_of(draft_.site) +
+                     ", at " + site_of(known.site()) + " and at " + site_of(draft_.site) +
                      ", with different definitions: " + difference(known, other) +
                      "; the first one counts";
   report_own(task, false, text);

@@ -20,36 +20,17 @@ namespace cohort::graph::machine {
 
 template <class Any>
 void basic_node<Any>::keep_definition(index task, const draft& what) {
-  records_[task].definition = store(what, task, records_[task].what.home == rank_);
-}
-
-template <class Any>
-std::uint32_t basic_node<Any>::store(const draft& what, index owner, bool here) {
-  const index at = definitions_.take(1);
-  stored_definition& one = definitions_[at];
-  one = stored_definition();
-  one.function = what.function;
-  one.result = what.result;
-  one.site = what.site;
-  one.travels = what.travels;
-  one.source = what.source;
-  one.count = static_cast<index>(what.uses.size());
-  one.argument_bytes = static_cast<index>(what.arguments.size());
-  const std::size_t uses = (what.uses.size() + 15) / 16 * 16;
-  std::byte* const bytes = bytes_.take(uses + what.arguments.size());
-  one.bytes = bytes;
-  if (!what.arguments.empty()) {
-    std::memcpy(bytes + uses, what.arguments.data(), what.arguments.size());
+  record& one = records_[task];
+  if (one.definition != none) {  // of the window before `again`
+    stored_definition& known = definitions_[one.definition];
+    if ((known.source && what.source) ||
+        compare(known, what, task) == definition_field::all_equal) {
+      known.file = what.site.file;
+      known.line = what.site.line;
+      return;
+    }
   }
-  if (one.count == 0) return at;
-  one.edges = edges_.take(one.count);
-  if (here) one.inputs = inputs_.take(one.count);
-  for (index i = 0; i < one.count; ++i) {
-    const draft::use_of& use = what.uses[i];
-    bytes[i] = static_cast<std::byte>(use.use);
-    edges_[one.edges + i] = {.value = use.value, .owner = owner, .use = use.use};
-  }
-  return at;
+  one.definition = definitions_.add(what, task, one.what.home == rank_);
 }
 
 // The first field that differs. [graph K5]
@@ -74,7 +55,7 @@ definition_field basic_node<Any>::compare(const stored_definition& one, const dr
   }
   if (one.count != other.uses.size()) return definition_field::dependencies;
   for (index i = 0; i < one.count; ++i) {
-    const edge& each = edges_[one.edges + i];
+    const edge& each = one.edges()[i];
     if (each.value != other.uses[i].value || each.use != other.uses[i].use) {
       return definition_field::dependencies;
     }
@@ -92,8 +73,7 @@ void basic_node<Any>::declare(index task, const draft& what, int from) {
     one.decided = true;
     one.source = what.source;
     known_now(one);
-    const auto takes = [](const draft::use_of& use) { return use.use == use_kind::take; };
-    one.takes = std::any_of(what.uses.begin(), what.uses.end(), takes);
+    one.takes = what.takes;
     keep_definition(task, what);
     if (from != rank_) note_declaration(task, from, one.definition);
     if (what.source) {
@@ -109,7 +89,7 @@ void basic_node<Any>::declare(index task, const draft& what, int from) {
       const index other = declarations_[at].definition;
       if (compare(definitions_[other], what, task) == definition_field::all_equal) which = other;
     }
-    if (which == one.definition) which = store(what, task, false);
+    if (which == one.definition) which = definitions_.add(what, task, false);
   }
   if (from != rank_ || which != one.definition) note_declaration(task, from, which);
   if (which != one.definition || has_diverged(task)) diverged_.push_back(task);  // [graph D2]
@@ -147,39 +127,36 @@ std::uint32_t basic_node<Any>::own_definition(index task) const {
 template <class Any>
 void basic_node<Any>::start(index task) {
   record& one = records_[task];
-  const stored_definition& what = definitions_[one.definition];
+  stored_definition& what = definitions_[one.definition];
+  const std::span<edge> edges = what.edges();
   one.state = task_state::waiting;
   one.missing = one.unclaimed = 0;
   ++waiting_;
-  const content* failed = nullptr;
+  content* failed = nullptr;
   index gone = none;
   for (index i = 0; i < what.count; ++i) {
-    edge& each = edges_[what.edges + i];
-    const record& value = records_[each.value];
+    const record& value = records_[edges[i].value];
     if (!value.value) {
-      if (value.gone && gone == none) gone = each.value;
+      if (value.gone && gone == none) gone = edges[i].value;
       continue;
     }
     if (failed == nullptr && value.value->failed() != nullptr) failed = value.value.get();
-    if (each.use != use_kind::after) inputs_[what.inputs + i].what = value.value;  // [graph R1]
-    if (value.unasked) use_pushed(each.value);
+    if (edges[i].use != use_kind::after) what.inputs()[i].what = value.value;  // [graph R1]
+    if (value.unasked) use_pushed(edges[i].value);
   }
-  if (failed != nullptr) {  // [graph F2]
-    return finish(task, content_ptr(const_cast<content*>(failed)));
-  }
-  if (gone != none) {  // [graph M4]
+  if (failed != nullptr) return finish(task, content_ptr(failed));  // [graph F2]
+  if (gone != none) {                                               // [graph M4]
     return finish(task, taken(gone, records_[gone].taker, task_text(task)));
   }
+  const index first = definitions_.first_edge(one.definition);
   for (index i = 0; i < what.count; ++i) {
-    edge& each = edges_[what.edges + i];
-    if (!records_[each.value].value) link(what.edges + i);
-    each.unclaimed = each.use == use_kind::take;
-    if (each.unclaimed) ++one.unclaimed;
+    if (!records_[edges[i].value].value) link(first + i);
+    edges[i].unclaimed = edges[i].use == use_kind::take;
+    if (edges[i].unclaimed) ++one.unclaimed;
   }
   if (one.takes) {
     for (index i = 0; i < what.count; ++i) {
-      const edge& each = edges_[what.edges + i];
-      if (each.use == use_kind::take) ask_claim(each.value, taker_of_edge(what.edges + i));
+      if (edges[i].use == use_kind::take) ask_claim(edges[i].value, taker_of_edge(first + i));
     }
   }
   try_ready(task);
@@ -188,13 +165,13 @@ void basic_node<Any>::start(index task) {
 // The task waits for the value.
 template <class Any>
 void basic_node<Any>::link(index at) {
-  edge& each = edges_[at];
+  edge& each = definitions_.edge_at(at);
   record& value = records_[each.value];
   ++records_[each.owner].missing;
   if (value.waiters == none) {
     each.next = at;
   } else {
-    each.next = std::exchange(edges_[value.waiters].next, at);
+    each.next = std::exchange(definitions_.edge_at(value.waiters).next, at);
   }
   value.waiters = at;
   need(each.value);
@@ -209,9 +186,7 @@ void basic_node<Any>::try_ready(index task) {
   --waiting_;
   ready_.push(task);
   if (!one.takes) return;
-  const stored_definition& what = definitions_[one.definition];
-  for (index i = 0; i < what.count; ++i) {
-    const edge& each = edges_[what.edges + i];
+  for (const edge& each : definitions_[one.definition].edges()) {
     if (each.use == use_kind::take) hand_over(each.value);  // [graph M3]
   }
 }
@@ -221,22 +196,15 @@ void basic_node<Any>::try_ready(index task) {
 template <class Any>
 running_task basic_node<Any>::start_ready(index task) {
   record& one = records_[task];
-  const stored_definition& what = definitions_[one.definition];
+  stored_definition& what = definitions_[one.definition];
   one.state = task_state::running;
   ++running_;
-  running_task run;
-  run.index = task;
-  run.function = what.function;
-  run.arguments = what.arguments();
-  run.uses = what.uses();
-  if (what.count == 0) return run;
-  run.inputs = {&inputs_[what.inputs], what.count};
-  if (one.takes) {
-    for (index i = 0; i < what.count; ++i) {
-      task_input& each = run.inputs[i];
-      // In place if nobody else here holds it: no input, no offer, no transfer. [graph M3]
-      each.may_move = run.uses[i] == use_kind::take && each.what.use_count() == 1;
-    }
+  const running_task run{task, what.function, what.arguments(), what.uses(), what.inputs()};
+  if (!one.takes) return run;
+  for (index i = 0; i < what.count; ++i) {
+    task_input& each = run.inputs[i];
+    // In place if nobody else here holds it: no input, no offer, no transfer. [graph M3]
+    each.may_move = run.uses[i] == use_kind::take && each.what.use_count() == 1;
   }
   return run;
 }
@@ -255,9 +223,8 @@ void basic_node<Any>::finish(index task, content_ptr what) {
   if (one.state == task_state::done) return;
   if (one.state == task_state::waiting) --waiting_;
   one.state = task_state::done;
-  const stored_definition& known = definitions_[one.definition];
-  for (index i = 0; i < known.count; ++i) inputs_[known.inputs + i] = task_input();  // [graph R1]
-  if (const failure* const why = what->failed()) {                                   // [graph F1]
+  definitions_[one.definition].drop_inputs();       // [graph R1]
+  if (const failure* const why = what->failed()) {  // [graph F1]
     ++failed_;
     if (!first_failure_ || one.what < first_failure_->what) first_failure_ = {one.what, *why};
     if (options_.fail_fast && !cancelled_ && !first_failure_here_) {  // [graph F4]
@@ -286,14 +253,14 @@ template <class Any>
 void basic_node<Any>::wake(index value, const content_ptr& what) {
   const bool failed = what->failed() != nullptr;
   const index last = std::exchange(records_[value].waiters, none);
-  for (index at = last == none ? none : edges_[last].next; at != none;) {
-    const edge each = edges_[at];
+  for (index at = last == none ? none : definitions_.edge_at(last).next; at != none;) {
+    const edge each = definitions_.edge_at(at);
     record& task = records_[each.owner];
     if (task.state == task_state::waiting) {
       --task.missing;
-      const stored_definition& known = definitions_[task.definition];
       if (each.use != use_kind::after) {
-        inputs_[known.inputs + (at - known.edges)].what = what;  // [graph R1]
+        stored_definition& known = definitions_[task.definition];
+        known.inputs()[at - definitions_.first_edge(task.definition)].what = what;  // [graph R1]
       }
       if (failed) {
         finish(each.owner, what);  // [graph F2]

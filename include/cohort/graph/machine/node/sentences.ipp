@@ -22,7 +22,7 @@ std::string basic_node<Any>::task_text(index task) const {
   std::string text = records_.text_of(task) + " of rank " + std::to_string(one.what.home);
   if (one.definition == none) return text;
   const stored_definition& known = definitions_[one.definition];
-  return text + (known.source ? ", put at " : ", spawned at ") + site_of(known.site);
+  return text + (known.source ? ", put at " : ", spawned at ") + site_of(known.site());
 }
 
 template <class Any>
@@ -80,8 +80,8 @@ content_ptr basic_node<Any>::cyclic(index task) const {
   const stored_definition& known = definitions_[records_[task].definition];
   std::string unfinished;
   std::size_t count = 0;
-  for (index i = 0; i < known.count; ++i) {
-    const index value = edges_[known.edges + i].value;
+  for (const edge& each : known.edges()) {
+    const index value = each.value;
     if (records_[value].value || records_[value].gone) continue;
     if (++count > most) continue;
     unfinished += (count == 1 ? "" : ", ") + records_.text_of(value);
@@ -145,7 +145,7 @@ std::string basic_node<Any>::difference(const stored_definition& one,
   }
   const auto uses = [&](const stored_definition& each, index i) {
     if (i >= each.count) return std::string("nothing");
-    const edge& use = edges_[each.edges + i];
+    const edge& use = each.edges()[i];
     const std::string name = records_.text_of(use.value);
     return use.use == use_kind::plain  ? name
            : use.use == use_kind::take ? "take(" + name + ")"
@@ -154,9 +154,8 @@ std::string basic_node<Any>::difference(const stored_definition& one,
   for (index i = 0; i < std::max(one.count, other.count); ++i) {
     const std::string a = uses(one, i);
     const std::string b = uses(other, i);
-    if (i < one.count && i < other.count &&
-        edges_[one.edges + i].value == edges_[other.edges + i].value &&
-        edges_[one.edges + i].use == edges_[other.edges + i].use) {
+    if (i < one.count && i < other.count && one.edges()[i].value == other.edges()[i].value &&
+        one.edges()[i].use == other.edges()[i].use) {
       continue;
     }
     return "their dependencies differ (the one with number " + std::to_string(i) + " is " + a +
@@ -185,7 +184,7 @@ std::string basic_node<Any>::divergence_text(index task) const {
     for (std::size_t k = 0; k < ranks.size(); ++k) {
       text += (k == 0 ? "" : ", ") + std::to_string(ranks[k]);
     }
-    text += " at " + site_of(definitions_[sides[i]].site);
+    text += " at " + site_of(definitions_[sides[i]].site());
   }
   return text + "; rank " + std::to_string(rank_) + ", its home, runs the first of these";
 }

@@ -57,7 +57,7 @@ void basic_node<Any>::on_tell(int from, const tell_message& one) {
 
 // At its home.
 template <class Any>
-told_state basic_node<Any>::state_of(const key& what) const {
+told_state basic_node<Any>::state_of(const key& what) {
   told_state told;
   told.value = what;
   const index at = records_.find(what);
@@ -70,8 +70,9 @@ told_state basic_node<Any>::state_of(const key& what) const {
     told.declarers.push_back(static_cast<std::uint32_t>(rank));
   }
   const stored_definition& known = definitions_[one.definition];
-  for (index i = 0; one.state == task_state::waiting && i < known.count; ++i) {
-    const index value = edges_[known.edges + i].value;
+  if (one.state != task_state::waiting) return told;
+  for (const edge& each : known.edges()) {
+    const index value = each.value;
     if (!records_[value].value && told.missing.size() < 8) {
       told.missing.push_back(records_.text_of(value));
     }

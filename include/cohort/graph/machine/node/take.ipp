@@ -27,10 +27,10 @@ std::uint32_t basic_node<Any>::keep_taker(const taker& one) {
 // A task of this rank, by its dependency.
 template <class Any>
 std::uint32_t basic_node<Any>::taker_of_edge(index at) {
-  const record& task = records_[edges_[at].owner];
+  const record& task = records_[definitions_.edge_at(at).owner];
   return keep_taker({.what = task.what,
                      .name = task.name,
-                     .site = definitions_[task.definition].site,
+                     .site = definitions_[task.definition].site(),
                      .local = at});
 }
 
@@ -39,7 +39,7 @@ template <class Any>
 std::uint32_t basic_node<Any>::taker_of_task(index task) {
   const record& one = records_[task];
   return keep_taker(
-      {.what = one.what, .name = one.name, .site = definitions_[one.definition].site});
+      {.what = one.what, .name = one.name, .site = definitions_[one.definition].site()});
 }
 
 template <class Any>
@@ -136,8 +136,8 @@ void basic_node<Any>::confirm(index value, index who) {
     return;
   }
   if (one.local == none) return;
-  const index task = edges_[one.local].owner;
-  edges_[one.local].unclaimed = false;
+  const index task = definitions_.edge_at(one.local).owner;
+  definitions_.edge_at(one.local).unclaimed = false;
   --records_[task].unclaimed;
   if (won) {
     try_ready(task);
@@ -225,8 +225,8 @@ void basic_node<Any>::for_each_waiter(index value, Visit visit) const {
   if (last == none) return;
   index at = last;
   do {
-    at = edges_[at].next;
-    visit(edges_[at].owner);
+    at = definitions_.edge_at(at).next;
+    visit(definitions_.edge_at(at).owner);
   } while (at != last);
 }
 

@@ -152,10 +152,9 @@ void basic_node<Any>::apply_not_spawned(const std::vector<key>& keys) {
     for_each_waiter(value, [&](index task) {
       if (records_[task].state != task_state::waiting) return;
       const stored_definition& known = definitions_[records_[task].definition];
-      for (index i = 0; i < known.count; ++i) {
-        const index first = edges_[known.edges + i].value;
-        if (!records_[first].marked) continue;
-        finish(task, not_spawned(first, task_text(task)));
+      for (const edge& each : known.edges()) {
+        if (!records_[each.value].marked) continue;
+        finish(task, not_spawned(each.value, task_text(task)));
         break;
       }
     });
@@ -223,10 +222,7 @@ template <class Any>
 void basic_node<Any>::clear() {
   clear_exchange();
   records_.clear();
-  edges_.clear();
-  inputs_.clear();
   definitions_.clear();
-  bytes_.clear();
   peers_.clear();
   peer_table_.clear();
   remote_takers_.clear();

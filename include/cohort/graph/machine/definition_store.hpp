@@ -1,0 +1,162 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file
+/// Definitions as they are kept: each in one piece of memory with its dependencies, the inputs of
+/// its task and its arguments, since these are used together.
+
+#include <cohort/graph/machine/action.hpp>
+#include <cohort/graph/machine/arena.hpp>
+#include <cohort/graph/machine/content.hpp>
+#include <cohort/graph/machine/definition.hpp>
+#include <cohort/graph/machine/names.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <span>
+#include <vector>
+
+namespace cohort::graph::machine {
+
+/// A dependency of a task.
+struct edge {
+  std::uint32_t value = none;  // record
+  std::uint32_t owner = none;  // record of the task
+  std::uint32_t next = none;   // edge that waits for the same value
+  use_kind use = use_kind::plain;
+  bool unclaimed = false;
+};
+
+/// A definition on its way in, from the program or from a list, with records instead of names.
+struct draft {
+  struct use_of {
+    std::uint32_t value = none;
+    use_kind use = use_kind::plain;
+  };
+  std::uint32_t function = 0;
+  std::uint32_t result = 0;
+  std::span<const std::byte> arguments;
+  std::vector<use_of> uses;
+  spawn_site site;
+  bool takes = false;  // some of its inputs
+  bool travels = true;
+  bool source = false;
+  content_ptr value;  // of a source
+};
+
+/// The head of such a piece. Behind it lie the edges; the inputs, where the task may run here; the
+/// kinds of use, and the arguments.
+class stored_definition {
+ public:
+  const char* file = nullptr;  // of the spawn site
+  std::uint32_t line = 0;
+  std::uint32_t function = 0;
+  std::uint32_t result = 0;
+  std::uint32_t count = 0;  // of edges
+  std::uint32_t argument_bytes = 0;
+  bool here = false;  // it has inputs
+  bool travels = true;
+  bool source = false;
+
+  [[nodiscard]] spawn_site site() const noexcept { return {file, line}; }
+  [[nodiscard]] std::span<edge> edges() noexcept { return {at<edge>(head), count}; }
+  [[nodiscard]] std::span<const edge> edges() const noexcept {
+    return {at<const edge>(head), count};
+  }
+  /// Where it is `here`.
+  [[nodiscard]] std::span<task_input> inputs() noexcept {
+    return {at<task_input>(head + count), count};
+  }
+  [[nodiscard]] std::span<const use_kind> uses() const noexcept {
+    return {at<const use_kind>(behind()), count};
+  }
+  [[nodiscard]] std::span<const std::byte> arguments() const noexcept {
+    return {at<const std::byte>(behind()) + count, argument_bytes};
+  }
+  /// The task runs no more, or never will. [graph R1]
+  void drop_inputs() noexcept {
+    if (!here) return;
+    for (task_input& each : inputs()) each = task_input();
+  }
+
+ private:
+  friend class definition_store;
+  static constexpr std::size_t unit = 16;
+  static constexpr std::uint32_t head = 2;  // units
+
+  [[nodiscard]] std::uint32_t behind() const noexcept { return head + (here ? 2 : 1) * count; }
+  template <class T>
+  [[nodiscard]] T* at(std::uint32_t units) const noexcept {
+    const void* const begin = reinterpret_cast<const std::byte*>(this) + units * unit;
+    return static_cast<T*>(const_cast<void*>(begin));
+  }
+};
+
+/// All definitions of a window. An edge has a number too.
+class definition_store {
+ public:
+  [[nodiscard]] stored_definition& operator[](std::uint32_t at) noexcept {
+    return *static_cast<stored_definition*>(static_cast<void*>(&units_[at]));
+  }
+  [[nodiscard]] const stored_definition& operator[](std::uint32_t at) const noexcept {
+    return *static_cast<const stored_definition*>(static_cast<const void*>(&units_[at]));
+  }
+  [[nodiscard]] edge& edge_at(std::uint32_t at) noexcept {
+    return *static_cast<edge*>(static_cast<void*>(&units_[at]));
+  }
+  [[nodiscard]] const edge& edge_at(std::uint32_t at) const noexcept {
+    return *static_cast<const edge*>(static_cast<const void*>(&units_[at]));
+  }
+  /// The number of its first edge, which the others follow.
+  [[nodiscard]] static std::uint32_t first_edge(std::uint32_t definition) noexcept {
+    return definition + stored_definition::head;
+  }
+
+  /// Keeps what `owner` is to do; `here`: it may run on this rank.
+  [[nodiscard]] std::uint32_t add(const draft& what, std::uint32_t owner, bool here) {
+    const auto count = static_cast<std::uint32_t>(what.uses.size());
+    const std::size_t behind = count + what.arguments.size();
+    const std::uint32_t at =
+        units_.take(stored_definition::head + (here ? 2 : 1) * count +
+                    static_cast<std::uint32_t>((behind + stored_definition::unit - 1) /
+                                               stored_definition::unit));
+    stored_definition& one = *new (&units_[at]) stored_definition;
+    one.file = what.site.file;
+    one.line = what.site.line;
+    one.function = what.function;
+    one.result = what.result;
+    one.count = count;
+    one.argument_bytes = static_cast<std::uint32_t>(what.arguments.size());
+    one.here = here;
+    one.travels = what.travels;
+    one.source = what.source;
+    edge* const edges = one.edges().data();
+    auto* const uses = one.at<std::byte>(one.behind());
+    for (std::uint32_t i = 0; i < count; ++i) {
+      new (edges + i) edge{what.uses[i].value, owner, none, what.uses[i].use, false};
+      uses[i] = static_cast<std::byte>(what.uses[i].use);
+    }
+    if (here) {
+      for (task_input& each : one.inputs()) new (&each) task_input;
+    }
+    if (!what.arguments.empty()) {
+      std::memcpy(uses + count, what.arguments.data(), what.arguments.size());
+    }
+    return at;
+  }
+  /// Requires that all inputs were dropped.
+  void clear() noexcept { units_.clear(); }
+  [[nodiscard]] std::uint32_t size() const noexcept { return units_.size(); }
+
+ private:
+  struct alignas(stored_definition::unit) memory {
+    std::byte bytes[stored_definition::unit];
+  };
+  arena<memory, 16384> units_;
+};
+static_assert(sizeof(stored_definition) == 32 && sizeof(edge) == 16 && sizeof(task_input) == 16);
+
+}  // namespace cohort::graph::machine
