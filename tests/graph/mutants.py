@@ -49,8 +49,8 @@ MUTANTS = {
                                " const bool here")),
     "put-anywhere": ("S3", (FRONT, "if (task.what.home != rank_) {", "if (false) {")),
     "refused-silent": ("S5", (FRONT, "report_own(at, true, text);", "")),
-    "both-uses": ("S5", (FRONT, "if (std::string wrong = wrong_use(); !wrong.empty()) {",
-                         "if (std::string wrong; !wrong.empty()) {")),
+    "both-uses": ("S5", (FRONT, "const std::string wrong = wrong_use(); !wrong.empty()",
+                         "const std::string wrong; !wrong.empty()")),
     "local-anywhere": ("S5", (FRONT, "if (!here && !what.travels) {", "if (false) {")),
     "put-counted": ("A1", (FRONT, "declare(at, draft_, rank_); draft_.value = nullptr;",
                            "declare(at, draft_, rank_); draft_.value = nullptr;"
@@ -95,20 +95,17 @@ MUTANTS = {
     "tag-queue-stuck": ("L2", (ENDPOINT, "what->node->bulk(from, what->value, std::move(bytes));"
                                " grant_next(from);",
                                "what->node->bulk(from, what->value, std::move(bytes));")),
-    "inputs-not-held": ("R1", (HOME, "inputs_[what.inputs + i].what = value.value; // [graph R1]", ""),
-                        (HOME, "inputs_[known.inputs + (at - known.edges)].what = what;", ""),
-                        (HOME, "task_input& each = run.inputs[i];",
-                         "task_input& each = run.inputs[i];"
-                         "if (run.uses[i] == use_kind::take)"
-                         " each.what = records_[edges_[what.edges + i].value].value;"),
-                        (HOME, "if (one.takes) { for (index i = 0; i < what.count; ++i) { task_input&",
+    "inputs-not-held": ("R1", (HOME, "what.inputs()[i].what = value.value; // [graph R1]", ";"),
+                        (HOME, "known.inputs()[at - definitions_.first_edge(task.definition)].what"
+                         " = what;", "static_cast<void>(known);"),
+                        (HOME, "if (!one.takes) return run; for",
                          "for (index i = 0; i < what.count; ++i)"
                          " if (run.uses[i] != use_kind::after)"
-                         " run.inputs[i].what = records_[edges_[what.edges + i].value].value;"
-                         "if (one.takes) { for (index i = 0; i < what.count; ++i) { task_input&")),
-    "keep-values": ("R2", (TABLE, "records_[at] = record();",
-                           "{ content_ptr kept = records_[at].value; records_[at] = record();"
-                           " records_[at].value = kept; }")),
+                         " run.inputs[i].what = records_[what.edges()[i].value].value;"
+                         "if (!one.takes) return run; for")),
+    "keep-values": ("R2", (TABLE, "one.~record(); new (&one) record;",
+                           "const content_ptr kept = one.value; one.~record();"
+                           " new (&one) record; one.value = kept;")),
     "again-keeps-values": ("R2", (WAVE, "one.value = nullptr;", "")),
     "claims-kept": ("R2", (WAVE, "one.awaits = one.taker = one.declared", "one.awaits = one.declared")),
     "again-old-sources": ("O4", (WAVE, "if (one.source) one.decided = one.source = false;", "")),
@@ -126,9 +123,7 @@ MUTANTS = {
     "release-early": ("M3", (HOME, "if (one.state != task_state::waiting || one.missing != 0 ||"
                              " one.unclaimed != 0) return;",
                              "if (one.state != task_state::waiting) return;"
-                             " const stored_definition& early = definitions_[one.definition];"
-                             " for (index i = 0; i < early.count; ++i) {"
-                             " const edge& each = edges_[early.edges + i];"
+                             " for (const edge& each : definitions_[one.definition].edges()) {"
                              " if (each.use == use_kind::take && !each.unclaimed &&"
                              " records_[each.value].value) hand_over(each.value); }"
                              " if (one.missing != 0 || one.unclaimed != 0) return;"),
@@ -141,7 +136,7 @@ MUTANTS = {
     "moved-shared": ("M3", (HOME, "&& each.what.use_count() == 1;", ";")),
     "moved-offered": ("M3", (HOME, "&& each.what.use_count() == 1;",
                              "&& each.what.use_count() =="
-                             " 1 + held_.count(edges_[what.edges + i].value);")),
+                             " 1 + held_.count(what.edges()[i].value);")),
     "moved-sending": ("M3", (TRANSFER, "owner_.begin_sending(from, tag, what);", "")),
     "taken-unanswered": ("M4", (VALUES, "if (!asking.sent) refuse_late(value, from);", "")),
     "taken-forgotten": ("M4", (VALUES, "if (what.gone) {", "if (false) {")),
@@ -178,12 +173,12 @@ MUTANTS = {
                              "peer& to = peer_of(value, from); if (cancelled_) return;")),
     "passive-running": ("T2", (HEADER, "busy_ == 0 && running_ == 0 &&", "busy_ == 0 &&")),
     "passive-unasked": ("T2", (RECEIVE, "flush_wants();", ""),
-                        (WAVE, "idle() && unsent_count_ == 0 &&", "idle() &&")),
+                        (WAVE, "if (!idle() || unsent_count_ != 0 ||", "if (!idle() ||")),
     "passive-unannounced": ("T2", (RECEIVE, "flush_announcements();", ""),
-                            (WAVE, "fresh_.empty() && compare_count_ == 0", "compare_count_ == 0")),
+                            (WAVE, "!fresh_.empty() || compare_count_ != 0", "compare_count_ != 0")),
     "passive-uncompared": ("T2", (RECEIVE, "flush_comparisons();", ""),
-                           (WAVE, "compare_count_ == 0 && queued_ == 0", "queued_ == 0")),
-    "passive-queued": ("T2", (WAVE, "&& queued_ == 0;", ";")),
+                           (WAVE, "compare_count_ != 0 || queued_ != 0", "queued_ != 0")),
+    "passive-queued": ("T2", (WAVE, "compare_count_ != 0 || queued_ != 0", "compare_count_ != 0")),
     "wave-without-children": ("T3", (WAVE, "if (!ups_[static_cast<std::size_t>(i)]) return false;", ""),
                               (WAVE, "all.add(*ups_[static_cast<std::size_t>(i)]);",
                                "if (ups_[static_cast<std::size_t>(i)])"
