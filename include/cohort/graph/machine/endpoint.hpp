@@ -137,7 +137,7 @@ class basic_endpoint {
   [[nodiscard]] const std::string& why_lost(int rank) const { return reasons_.at(rank); }
   void enter(node_type& one) {
     if (find(one.id()) != nullptr || was_closed(one.id())) {
-      throw error(errc::invalid_argument, "task graph: a scope is opened twice");
+      throw cohort::error(errc::invalid_argument, "task graph: a scope is opened twice");
     }
     std::uint64_t& last = opened_.try_emplace(one.id().name, one.id().opening).first->second;
     last = std::max(last, one.id().opening);

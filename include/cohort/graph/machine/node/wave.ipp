@@ -171,8 +171,12 @@ void basic_node<Any>::apply_not_spawned(const std::vector<key>& keys) {
 
 template <class Any>
 void basic_node<Any>::apply_cycle() {
+  std::vector<std::pair<index, content_ptr>> all;  // told before any of them has ended
   for (index task = 0; task < records_.size(); ++task) {
-    if (records_[task].state == task_state::waiting) finish(task, cyclic(task));
+    if (records_[task].state == task_state::waiting) all.emplace_back(task, cyclic(task));
+  }
+  for (auto& [task, why] : all) {
+    if (records_[task].state == task_state::waiting) finish(task, std::move(why));
   }
 }
 
