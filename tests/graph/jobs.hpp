@@ -486,7 +486,7 @@ inline std::unique_ptr<world> random_world(std::uint64_t seed, int ranks, bool d
   if (greedy) result->be_greedy();
   result->splits = splits;
   result->damaged = damaged;
-  result->add_random_actors();
+  result->can = random_actors(result->what(), greedy);
   if (told != nullptr) told(*result);
   result->run(laziness);
   return result;

@@ -211,6 +211,6 @@ MUTANTS = {
 if __name__ == "__main__":
     sys.exit(mutation.main(__doc__, MUTANTS, mutation.checker(
         "graph", layers=("core", "graph"), headers=(),
-        files=("checks.hpp", "inspector.hpp", "job.hpp", "jobs.cpp", "jobs.hpp", "oracle.hpp",
-               "packets.hpp", "place.hpp", "small.hpp", "transport.hpp", "values.hpp",
-               "world.hpp"))))
+        files=("actors.hpp", "checks.hpp", "inspector.hpp", "job.hpp", "jobs.cpp", "jobs.hpp",
+               "notes.hpp", "oracle.hpp", "packets.hpp", "place.hpp", "small.hpp",
+               "transport.hpp", "values.hpp", "worker.hpp", "world.hpp"))))
