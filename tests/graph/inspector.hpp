@@ -288,6 +288,7 @@ namespace graph_test {
 /// A message in a packet.
 struct message_view {
   int scope = 0;
+  scope_id id;
   message_kind kind{};
   std::uint64_t epoch = 0;
   std::span<const std::byte> body;
@@ -298,7 +299,8 @@ void read_packet(std::span<const std::byte> bytes, Visit visit) {
   cohort::wire::reader in(bytes);
   while (in.left() != 0) {
     message_view one;
-    one.scope = scope_of(in.get<scope_id>());
+    one.id = in.get<scope_id>();
+    one.scope = scope_of(one.id);
     cohort::wire::reader messages(in.raw(in.count()));
     check(in.ok(), "a packet cannot be read");
     while (messages.left() != 0) {
@@ -323,7 +325,7 @@ inline std::vector<std::vector<std::byte>> split(std::span<const std::byte> byte
     inner.raw(one.body);
     all.emplace_back();
     cohort::wire::writer out(all.back());
-    out.put(id_of(one.scope));
+    out.put(one.id);
     out.varint(message.size());
     out.raw(message);
   });

@@ -203,6 +203,13 @@ MUTANTS = {
     "leave-granted": ("X3", (ENDS, "if (one.receives != 0 || (!one.lost && !one.goodbye)) return;",
                              "if (!one.lost && !one.goodbye) return;")),
     "closed-silent": ("X4", (ENDPOINT, "out_.put(from, scope, message_kind::cancel, 0, body);", "")),
+    # ---- scopes and producers
+    "unopened-lost": ("O1", (ENDPOINT, "parked_[scope].push_back("
+                             "{from, epoch, kind, {body.begin(), body.end()}});", "")),
+    "reopened-late": ("O1", (ENDPOINT, "scope.opening <= last->second;",
+                             "scope.opening <= last->second + 1;")),
+    "fork-uncounted": ("O3", (AWAITS, "++busy_; for (producer who = 1", "for (producer who = 1")),
+    "withdrawn-resumed": ("C4", (AWAITS, "free_await(slot); settle(); }", "settle(); }")),
     # ---- the network
     "non-fifo": ("network", (NET, "packet result = std::move(queue.front()); queue.pop_front();",
                              "packet result = std::move(queue.back()); queue.pop_back();")),

@@ -157,7 +157,7 @@ inline bool place::step(endpoint& owner, rng& random) {
     options.credit = job_.credit * unit;
     options.fail_fast = job_.fail_fast;
     options.agreed = job_.facts[static_cast<std::size_t>(rank_)].other_options ? "other" : "usual";
-    machine_ = std::make_unique<node>(owner, id_of(scope_), options);
+    machine_ = std::make_unique<node>(owner, id_of(scope_, job_.reopens), options);
     opened_ = true;
     notes_.trace(where(), " opens");
     return true;

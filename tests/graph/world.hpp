@@ -142,6 +142,7 @@ inline bool world::try_to(const actor& one) {
   touch(one.b);
   switch (one.what) {
     case kind::step:
+      if (job_.reopens && one.a > 0 && !at(one.a - 1, one.b).ended()) return false;
       return where.step(endpoint_of(one.b), random_);
     case kind::run:
       return where.run(random_);
