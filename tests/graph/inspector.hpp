@@ -33,8 +33,7 @@ struct inspector {
       values += self.records_[i].value ? 1 : 0;
     return {self.records_.size(),
             values,
-            self.edges_.size(),
-            self.inputs_.size(),
+
             self.definitions_.size(),
             self.peers_.size(),
             self.declarations_.size(),
@@ -110,14 +109,14 @@ struct inspector {
       hash(4);
       return;
     }
-    const stored_definition& one = self.definitions_[at];
+    stored_definition& one = const_cast<node&>(self).definitions_[at];  // NOLINT: only looks
     hash(one.function)(one.result)(one.count)(one.travels ? 1 : 0)(one.source ? 1 : 0);
     mix(hash, one.arguments());
     for (std::uint32_t i = 0; i < one.count; ++i) {
-      const edge& each = self.edges_[one.edges + i];
+      const edge& each = one.edges()[i];
       mix(hash, self, each.value);
       hash(static_cast<std::uint64_t>(each.use))(each.unclaimed ? 1 : 0);
-      if (one.inputs != none) mix(hash, self.inputs_[one.inputs + i].what);
+      if (one.here) mix(hash, one.inputs()[i].what);
     }
   }
   static std::uint64_t digest_of_record(const node& self, const record& one);
@@ -133,8 +132,8 @@ inline std::uint64_t inspector::digest_of_record(const node& self, const record&
   if (one.waiters != none) {
     std::uint32_t at = one.waiters;
     do {
-      at = self.edges_[at].next;
-      mix(hash, self, self.edges_[at].owner);
+      at = self.definitions_.edge_at(at).next;
+      mix(hash, self, self.definitions_.edge_at(at).owner);
     } while (at != one.waiters);
   }
   hash(5);
@@ -289,6 +288,7 @@ namespace graph_test {
 /// A message in a packet.
 struct message_view {
   int scope = 0;
+  scope_id id;
   message_kind kind{};
   std::uint64_t epoch = 0;
   std::span<const std::byte> body;
@@ -299,7 +299,8 @@ void read_packet(std::span<const std::byte> bytes, Visit visit) {
   cohort::wire::reader in(bytes);
   while (in.left() != 0) {
     message_view one;
-    one.scope = scope_of(in.get<scope_id>());
+    one.id = in.get<scope_id>();
+    one.scope = scope_of(one.id);
     cohort::wire::reader messages(in.raw(in.count()));
     check(in.ok(), "a packet cannot be read");
     while (messages.left() != 0) {
@@ -324,7 +325,7 @@ inline std::vector<std::vector<std::byte>> split(std::span<const std::byte> byte
     inner.raw(one.body);
     all.emplace_back();
     cohort::wire::writer out(all.back());
-    out.put(id_of(one.scope));
+    out.put(one.id);
     out.varint(message.size());
     out.raw(message);
   });

@@ -73,8 +73,12 @@ inline key key_of(int scope, const label& name, int home) {
   return {low, static_cast<std::uint32_t>(hash(7).value()), home};
 }
 
-inline scope_id id_of(int scope) { return {17 + static_cast<std::uint64_t>(scope), 0}; }
-inline int scope_of(const scope_id& id) { return static_cast<int>(id.name) - 17; }
+/// Scopes with names of their own, or one after the other with the same name (graph O1).
+inline scope_id id_of(int scope, bool reopens) {
+  const auto number = static_cast<std::uint64_t>(scope);
+  return reopens ? scope_id{17, number} : scope_id{17 + number, 0};
+}
+inline int scope_of(const scope_id& id) { return static_cast<int>(id.name - 17 + id.opening); }
 
 struct use {
   label task;
@@ -194,7 +198,8 @@ struct job {
   bool uniform = false;  // all ranks spawn the same: messages are counted (graph P7)
   bool timed = false;
   bool fail_fast = false;
-  bool asks = false;  // for stall reports
+  bool asks = false;     // for stall reports
+  bool reopens = false;  // a rank opens a scope when the one before has closed there
   int deaths = 0;
   [[nodiscard]] bool displaced() const {
     return std::any_of(facts.begin(), facts.end(),

@@ -14,7 +14,10 @@
 #include "graph/jobs.hpp"
 #include "graph/small.hpp"
 
+#include <unistd.h>
+
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -28,11 +31,22 @@ namespace {
 
 using namespace graph_test;
 
+/// An event that does not end is a violation too: jobs take milliseconds.
+void watch() {
+  std::signal(SIGALRM, [](int) {
+    static constexpr char text[] = "VIOLATION an event of a job does not end\n";
+    static_cast<void>(write(STDOUT_FILENO, text, sizeof text - 1) == 0);
+    _exit(1);
+  });
+  alarm(30);
+}
+
 int random_jobs(std::uint64_t first, std::uint64_t count, int ranks, bool damaged) {
   std::map<std::string, std::uint64_t> hits;
   std::uint64_t events = 0;
   std::uint64_t strict = 0;
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    watch();
     try {
       const auto job = random_world(seed, ranks, damaged);
       events += job->seen().steps;
@@ -48,6 +62,7 @@ int random_jobs(std::uint64_t first, std::uint64_t count, int ranks, bool damage
       return 1;
     }
   }
+  alarm(0);
   for (const auto& [what, times] : hits) {
     std::printf("%10llu %s\n", static_cast<unsigned long long>(times), what.c_str());
   }
@@ -92,6 +107,7 @@ void print(const job& what) {
 }
 
 int trace(std::uint64_t seed, int ranks, bool damaged) {
+  watch();
   try {
     random_world(seed, ranks, damaged, [](const world& made) { print(made.what()); });
     std::puts("no violation");

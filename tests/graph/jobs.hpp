@@ -23,7 +23,7 @@ namespace graph_test {
 struct ingredients {
   bool boom, unspawned, cycle, diverged, cancel, timed, deaths, large, children, fetch, violate,
       twice, take, grab, misuse, put, again, places;
-  bool fork, after, local, homely, refused, functions, fail_fast, asks;
+  bool fork, after, local, homely, refused, functions, fail_fast, asks, reopens;
   std::string style;  // who spawns what
 };
 
@@ -400,7 +400,7 @@ inline ingredients random_ingredients(rng& random) {
       {&ingredients::put, .5},        {&ingredients::again, .5},     {&ingredients::places, .12},
       {&ingredients::fork, .2},       {&ingredients::after, .3},     {&ingredients::local, .1},
       {&ingredients::homely, .1},     {&ingredients::refused, .1},   {&ingredients::functions, .08},
-      {&ingredients::fail_fast, .05}, {&ingredients::asks, .1}};
+      {&ingredients::fail_fast, .05}, {&ingredients::asks, .1},      {&ingredients::reopens, .4}};
   for (const auto& [what, probability] : odds) on.*what = random.happens(probability);
   return on;
 }
@@ -454,6 +454,7 @@ inline job random_job(rng& random, int ranks) {
   result.timed = on.timed;
   result.fail_fast = on.fail_fast;
   result.asks = on.asks;
+  result.reopens = on.reopens;
   result.strict = !(on.diverged || on.cancel || on.fail_fast || on.timed || result.deaths > 0 ||
                     result.misuse || result.displaced());
   result.cycles = on.cycle;
@@ -486,7 +487,7 @@ inline std::unique_ptr<world> random_world(std::uint64_t seed, int ranks, bool d
   if (greedy) result->be_greedy();
   result->splits = splits;
   result->damaged = damaged;
-  result->add_random_actors();
+  result->can = random_actors(result->what(), greedy);
   if (told != nullptr) told(*result);
   result->run(laziness);
   return result;

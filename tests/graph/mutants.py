@@ -41,7 +41,7 @@ MUTANTS = {
     "options-untold": ("K3", (WAVE, "all.named.back().facts.placement = text;", "")),
     "stale-asked": ("K4", (PLACE, "if (next.window < window_) return write(", "if (false) return write(")),
     "spawn-twice": ("S2", (FRONT, "if (records_[at].spawned) return spawn_again(at); // [graph S2]"
-                           " records_[at].spawned = true; for", "records_[at].spawned = true; for")),
+                           " records_[at].spawned = true; if", "records_[at].spawned = true; if")),
     "local-divergence": ("S2", (FRONT, "report_own(task, false, text);", "")),
     "spawn-cancelled": ("S4", (FRONT, "if (cancelled_ || closed_) return {refused_by_end()};"
                                " // [graph S4] const index at = records_.make(task);"
@@ -49,8 +49,8 @@ MUTANTS = {
                                " const bool here")),
     "put-anywhere": ("S3", (FRONT, "if (task.what.home != rank_) {", "if (false) {")),
     "refused-silent": ("S5", (FRONT, "report_own(at, true, text);", "")),
-    "both-uses": ("S5", (FRONT, "if (std::string wrong = wrong_use(); !wrong.empty()) {",
-                         "if (std::string wrong; !wrong.empty()) {")),
+    "both-uses": ("S5", (FRONT, "const std::string wrong = wrong_use(); !wrong.empty()",
+                         "const std::string wrong; !wrong.empty()")),
     "local-anywhere": ("S5", (FRONT, "if (!here && !what.travels) {", "if (false) {")),
     "put-counted": ("A1", (FRONT, "declare(at, draft_, rank_); draft_.value = nullptr;",
                            "declare(at, draft_, rank_); draft_.value = nullptr;"
@@ -72,8 +72,7 @@ MUTANTS = {
     "want-not-parked": ("W2", (VALUES, "asking.asked = true;", "")),
     "value-twice": ("W3", (VALUES, "if (std::exchange(one.sent, true)) return;"
                            " const content_ptr& what", "one.sent = true; const content_ptr& what")),
-    "verdict-remembered": ("W4", (WAVE, "if (std::exchange(records_[value].unknown, false))"
-                                  " --unknown_count_;", ""),
+    "verdict-remembered": ("W4", (WAVE, "known_now(records_[value]); // [graph W4]", ""),
                            (WAVE, "peers_[at].asked = false; // not remembered", "// not")),
     "verdict-final": ("W4", (WAVE, "if (records_[value].decided) continue;",
                              "if (records_[value].decided) continue; records_[value].decided = true;")),
@@ -96,20 +95,17 @@ MUTANTS = {
     "tag-queue-stuck": ("L2", (ENDPOINT, "what->node->bulk(from, what->value, std::move(bytes));"
                                " grant_next(from);",
                                "what->node->bulk(from, what->value, std::move(bytes));")),
-    "inputs-not-held": ("R1", (HOME, "inputs_[what.inputs + i].what = value.value; // [graph R1]", ""),
-                        (HOME, "inputs_[known.inputs + (at - known.edges)].what = what;", ""),
-                        (HOME, "task_input& each = run.inputs[i];",
-                         "task_input& each = run.inputs[i];"
-                         "if (run.uses[i] == use_kind::take)"
-                         " each.what = records_[edges_[what.edges + i].value].value;"),
-                        (HOME, "if (one.takes) { for (index i = 0; i < what.count; ++i) { task_input&",
+    "inputs-not-held": ("R1", (HOME, "what.inputs()[i].what = value.value; // [graph R1]", ";"),
+                        (HOME, "known.inputs()[at - definitions_.first_edge(task.definition)].what"
+                         " = what;", "static_cast<void>(known);"),
+                        (HOME, "if (!one.takes) return run; for",
                          "for (index i = 0; i < what.count; ++i)"
                          " if (run.uses[i] != use_kind::after)"
-                         " run.inputs[i].what = records_[edges_[what.edges + i].value].value;"
-                         "if (one.takes) { for (index i = 0; i < what.count; ++i) { task_input&")),
-    "keep-values": ("R2", (TABLE, "records_[at] = record();",
-                           "{ content_ptr kept = records_[at].value; records_[at] = record();"
-                           " records_[at].value = kept; }")),
+                         " run.inputs[i].what = records_[what.edges()[i].value].value;"
+                         "if (!one.takes) return run; for")),
+    "keep-values": ("R2", (TABLE, "one.~record(); new (&one) record;",
+                           "const content_ptr kept = one.value; one.~record();"
+                           " new (&one) record; one.value = kept;")),
     "again-keeps-values": ("R2", (WAVE, "one.value = nullptr;", "")),
     "claims-kept": ("R2", (WAVE, "one.awaits = one.taker = one.declared", "one.awaits = one.declared")),
     "again-old-sources": ("O4", (WAVE, "if (one.source) one.decided = one.source = false;", "")),
@@ -127,9 +123,7 @@ MUTANTS = {
     "release-early": ("M3", (HOME, "if (one.state != task_state::waiting || one.missing != 0 ||"
                              " one.unclaimed != 0) return;",
                              "if (one.state != task_state::waiting) return;"
-                             " const stored_definition& early = definitions_[one.definition];"
-                             " for (index i = 0; i < early.count; ++i) {"
-                             " const edge& each = edges_[early.edges + i];"
+                             " for (const edge& each : definitions_[one.definition].edges()) {"
                              " if (each.use == use_kind::take && !each.unclaimed &&"
                              " records_[each.value].value) hand_over(each.value); }"
                              " if (one.missing != 0 || one.unclaimed != 0) return;"),
@@ -142,7 +136,7 @@ MUTANTS = {
     "moved-shared": ("M3", (HOME, "&& each.what.use_count() == 1;", ";")),
     "moved-offered": ("M3", (HOME, "&& each.what.use_count() == 1;",
                              "&& each.what.use_count() =="
-                             " 1 + held_.count(edges_[what.edges + i].value);")),
+                             " 1 + held_.count(what.edges()[i].value);")),
     "moved-sending": ("M3", (TRANSFER, "owner_.begin_sending(from, tag, what);", "")),
     "taken-unanswered": ("M4", (VALUES, "if (!asking.sent) refuse_late(value, from);", "")),
     "taken-forgotten": ("M4", (VALUES, "if (what.gone) {", "if (false) {")),
@@ -179,12 +173,12 @@ MUTANTS = {
                              "peer& to = peer_of(value, from); if (cancelled_) return;")),
     "passive-running": ("T2", (HEADER, "busy_ == 0 && running_ == 0 &&", "busy_ == 0 &&")),
     "passive-unasked": ("T2", (RECEIVE, "flush_wants();", ""),
-                        (WAVE, "idle() && unsent_count_ == 0 &&", "idle() &&")),
+                        (WAVE, "if (!idle() || unsent_count_ != 0 ||", "if (!idle() ||")),
     "passive-unannounced": ("T2", (RECEIVE, "flush_announcements();", ""),
-                            (WAVE, "fresh_.empty() && compare_count_ == 0", "compare_count_ == 0")),
+                            (WAVE, "!fresh_.empty() || compare_count_ != 0", "compare_count_ != 0")),
     "passive-uncompared": ("T2", (RECEIVE, "flush_comparisons();", ""),
-                           (WAVE, "compare_count_ == 0 && queued_ == 0", "queued_ == 0")),
-    "passive-queued": ("T2", (WAVE, "&& queued_ == 0;", ";")),
+                           (WAVE, "compare_count_ != 0 || queued_ != 0", "queued_ != 0")),
+    "passive-queued": ("T2", (WAVE, "compare_count_ != 0 || queued_ != 0", "compare_count_ != 0")),
     "wave-without-children": ("T3", (WAVE, "if (!ups_[static_cast<std::size_t>(i)]) return false;", ""),
                               (WAVE, "all.add(*ups_[static_cast<std::size_t>(i)]);",
                                "if (ups_[static_cast<std::size_t>(i)])"
@@ -202,12 +196,20 @@ MUTANTS = {
     "closed-untold": ("T8", (WAVE, "report_.closed = asked && *asked < how;", "")),
     # ---- loss
     "lost-heard": ("X1", (ENDPOINT, "if (is_lost(from)) return; // [graph X1] wire::reader",
-                          "wire::reader")),
+                          "wire::reader"),
+                   (RECEIVE, "if (accounts_[static_cast<std::size_t>(from)].lost) return;", "")),
     "no-goodbye": ("X2", (ENDS, "send(to, message_kind::cancel, cancel_message{true, *cause_});", "")),
     "leave-at-once": ("X3", (ENDS, "if (one.receives != 0 || (!one.lost && !one.goodbye)) return;", "")),
     "leave-granted": ("X3", (ENDS, "if (one.receives != 0 || (!one.lost && !one.goodbye)) return;",
                              "if (!one.lost && !one.goodbye) return;")),
     "closed-silent": ("X4", (ENDPOINT, "out_.put(from, scope, message_kind::cancel, 0, body);", "")),
+    # ---- scopes and producers
+    "unopened-lost": ("O1", (ENDPOINT, "parked_[scope].push_back("
+                             "{from, epoch, kind, {body.begin(), body.end()}});", "")),
+    "reopened-late": ("O1", (ENDPOINT, "scope.opening <= last->second;",
+                             "scope.opening <= last->second + 1;")),
+    "fork-uncounted": ("O3", (AWAITS, "++busy_; for (producer who = 1", "for (producer who = 1")),
+    "withdrawn-resumed": ("C4", (AWAITS, "free_await(slot); settle(); }", "settle(); }")),
     # ---- the network
     "non-fifo": ("network", (NET, "packet result = std::move(queue.front()); queue.pop_front();",
                              "packet result = std::move(queue.back()); queue.pop_back();")),
@@ -216,6 +218,6 @@ MUTANTS = {
 if __name__ == "__main__":
     sys.exit(mutation.main(__doc__, MUTANTS, mutation.checker(
         "graph", layers=("core", "graph"), headers=(),
-        files=("checks.hpp", "inspector.hpp", "job.hpp", "jobs.cpp", "jobs.hpp", "oracle.hpp",
-               "packets.hpp", "place.hpp", "small.hpp", "transport.hpp", "values.hpp",
-               "world.hpp"))))
+        files=("actors.hpp", "checks.hpp", "inspector.hpp", "job.hpp", "jobs.cpp", "jobs.hpp",
+               "notes.hpp", "oracle.hpp", "packets.hpp", "place.hpp", "small.hpp",
+               "transport.hpp", "values.hpp", "worker.hpp", "world.hpp"))))

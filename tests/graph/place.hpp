@@ -7,7 +7,9 @@
 
 #include "graph/inspector.hpp"
 #include "graph/job.hpp"
+#include "graph/notes.hpp"
 #include "graph/values.hpp"
+#include "graph/worker.hpp"
 
 #include <cohort/graph/machine/endpoint.hpp>
 #include <cohort/graph/machine/node.hpp>
@@ -25,56 +27,6 @@
 #include <vector>
 
 namespace graph_test {
-
-/// What all ranks together have done: only the checker knows it. By scope, window and key.
-struct notes {
-  using where = std::tuple<int, int, key>;
-  std::map<where, std::vector<definition>> seen;  // of one key those that any rank has spawned
-  std::map<where, int> runs;
-  std::map<where, int> taken;
-  std::set<std::pair<int, key>> claimed;           // values that somebody takes, by scope
-  std::map<std::string_view, std::uint64_t> hits;  // of string literals
-  std::map<key, label> labels;                     // for people
-  std::set<int> dead;
-  bool tracing = false;
-  std::uint64_t steps = 0;
-
-  void saw(int scope, int window, const key& k, const definition& d) {
-    std::vector<definition>& list = seen[{scope, window, k}];
-    if (std::find(list.begin(), list.end(), d) == list.end()) list.push_back(d);
-  }
-  template <class... Parts>
-  void trace(const Parts&... parts) const {
-    if (!tracing) return;
-    std::ostringstream text;
-    text << steps << ' ';
-    (text << ... << parts);
-    std::puts(text.str().c_str());
-  }
-};
-
-inline fate fate_of(const failure& why) {
-  switch (why.code) {
-    case cohort::errc::task_failed:
-      return fate::failed;
-    case cohort::errc::not_spawned:
-      return fate::not_spawned;
-    case cohort::errc::cycle:
-      return fate::cycle;
-    case cohort::errc::stale_name:
-      return fate::stale;
-    case cohort::errc::taken:
-      return fate::taken;
-    case cohort::errc::cancelled:
-      return fate::cancelled;
-    case cohort::errc::peer_lost:
-      return fate::lost;
-    case cohort::errc::diverged:
-      return fate::diverged;
-    default:
-      return fate::refused;
-  }
-}
 
 class place {
  public:
@@ -126,26 +78,12 @@ class place {
   void die() { ended_ = true; }
   /// Nothing can happen here but by a message or a deadline.
   [[nodiscard]] bool passive() const;
-  /// For people.
-  struct whereabouts {
-    int scope, rank, window;
-    friend std::ostream& operator<<(std::ostream& out, const whereabouts& one) {
-      return out << "scope " << one.scope << " rank " << one.rank << " window " << one.window;
-    }
-  };
   [[nodiscard]] std::uint64_t digest() const;
   /// No message is under way: who has taken a value has it, and home has not (graph M3).
   void check_taken() const;
   [[nodiscard]] whereabouts where() const { return {scope_, rank_, window_}; }
 
  private:
-  struct running {
-    running_task task;
-    key what;
-    int window = 0;
-    std::vector<std::uint64_t> moved;  // values of those inputs that it has moved out, in order
-  };
-
   task_name named(const label& what);
   spawn_site site(std::size_t at) const { return {"program", static_cast<std::uint32_t>(at)}; }
   void operate(producer_state& who, const operation& next);
@@ -154,14 +92,11 @@ class place {
   void resume(producer_state& who, const content_ptr& what, bool may_move);
   outcome outcome_of(const content_ptr& what, bool takes, bool may_move);
   void write(producer_state& who, const outcome& what);
-  void start(rng& random);
-  void end(rng& random);
   void window_ended();
   [[nodiscard]] bool repeats(operation::kind asked) const;
   void check_memory(operation::kind asked) const;
   void repeat();
   [[nodiscard]] notes::where at(const key& k) const { return {scope_, window_, k}; }
-  [[nodiscard]] const body& body_of(const running_task& one) const;
   bool alive() const { return opened_ && !ended_; }
 
   notes& notes_;
@@ -172,7 +107,7 @@ class place {
   front front_;
   std::unique_ptr<node> machine_;
   std::vector<producer_state> producers_;
-  std::vector<running> running_;
+  worker tasks_;
   std::vector<window_report> ends_;
   std::map<key, definition> spawned_;
   int window_ = 0;
@@ -190,7 +125,8 @@ inline place::place(notes& all, const job& of, int scope, int rank)
       programs_(of.scopes[static_cast<std::size_t>(scope)]),
       scope_(scope),
       rank_(rank),
-      front_(scope, of.ranks, of.facts[static_cast<std::size_t>(rank)]) {
+      front_(scope, of.ranks, of.facts[static_cast<std::size_t>(rank)]),
+      tasks_(all, programs_, scope, rank) {
   for (const program& steps : programs_.ranks[static_cast<std::size_t>(rank)]) {
     producers_.emplace_back();
     producers_.back().steps = &steps;
@@ -221,7 +157,7 @@ inline bool place::step(endpoint& owner, rng& random) {
     options.credit = job_.credit * unit;
     options.fail_fast = job_.fail_fast;
     options.agreed = job_.facts[static_cast<std::size_t>(rank_)].other_options ? "other" : "usual";
-    machine_ = std::make_unique<node>(owner, id_of(scope_), options);
+    machine_ = std::make_unique<node>(owner, id_of(scope_, job_.reopens), options);
     opened_ = true;
     notes_.trace(where(), " opens");
     return true;
@@ -425,7 +361,7 @@ inline bool place::ask_or_read() {
 }
 
 inline bool place::destroy() {
-  if (!ended_ || !machine_ || !running_.empty() || notes_.dead.contains(rank_)) return false;
+  if (!ended_ || !machine_ || !tasks_.idle() || notes_.dead.contains(rank_)) return false;
   machine_.reset();
   return true;
 }
@@ -435,84 +371,15 @@ inline bool place::destroy() {
 inline bool place::run(rng& random) {
   if (!alive()) return false;
   const bool ready = machine_->has_ready();
-  if (!ready && running_.empty()) return false;
-  if (ready && (running_.empty() || random.happens(.5))) {
-    start(random);
+  if (!ready && tasks_.idle()) return false;
+  if (ready && (tasks_.idle() || random.happens(.5))) {
+    for (const int child : tasks_.start(*machine_, random, window_).children) {
+      if (!machine_->cause()) spawn(programs_.specs[static_cast<std::size_t>(child)], false, 1000);
+    }
   } else {
-    end(random);
+    tasks_.end(*machine_, random);
   }
   return true;
-}
-
-inline const body& place::body_of(const running_task& one) const {
-  std::uint64_t number = 0;
-  check(one.arguments.size() == 8, "a task has other arguments than were given");
-  std::memcpy(&number, one.arguments.data(), 8);
-  check(number < programs_.bodies.size(), "a task has other arguments than were given");
-  return programs_.bodies[number];
-}
-
-inline void place::start(rng& random) {
-  const auto chosen = random.below(2) == 0 ? machine_->start_oldest() : machine_->start_newest();
-  check(chosen.has_value(), "a task is ready and does not start");
-  check(!machine_->cause(), "C2 a task starts after the cancellation");
-  running one{*chosen, {}, window_, {}};
-  const body& does = body_of(one.task);
-  one.what = graph_test::key_of(scope_, does.name, rank_);
-  notes_.trace(where(), " starts ", does.name);
-  check(++notes_.runs[at(one.what)] == 1, "D1 ", does.name, " runs twice");
-  check(one.task.uses.size() == one.task.inputs.size(), "a task has inputs without uses");
-  for (std::size_t i = 0; i < one.task.inputs.size(); ++i) {
-    const task_input& input = one.task.inputs[i];
-    const use_kind how = one.task.uses[i];
-    check(how != use_kind::after || !input.may_move, "M3 what is not read may be moved");
-    if (how == use_kind::after) continue;
-    check(static_cast<bool>(input.what) && input.what->failed() == nullptr,
-          "F2 a task runs without one of its inputs");
-    check(how == use_kind::take || !input.may_move, "M3 what is only read may be moved");
-    if (how != use_kind::take) continue;
-    test_value& value = value_of(*input.what);
-    check(++notes_.taken[at(value.read().of)] == 1, "M1 ", value.read().of, " is taken twice");
-    ++notes_.hits[input.may_move ? "M3 moved" : "M3 copied"];
-    if (!input.may_move) continue;
-    one.moved.push_back(value.read().value);
-    value.move();
-  }
-  running_.push_back(std::move(one));
-  for (const int child : does.children) {
-    if (!machine_->cause()) spawn(programs_.specs[static_cast<std::size_t>(child)], false, 1000);
-  }
-}
-
-inline void place::end(rng& random) {
-  const std::size_t which = random.below(running_.size());
-  const running one = std::move(running_[which]);
-  running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(which));
-  const body& does = body_of(one.task);
-  std::vector<std::uint64_t> inputs;
-  std::size_t moved = 0;
-  for (std::size_t i = 0; i < one.task.inputs.size(); ++i) {
-    if (one.task.uses[i] == use_kind::after) continue;
-    const task_input& input = one.task.inputs[i];
-    inputs.push_back(input.may_move ? one.moved[moved++] : value_of(*input.what).read().value);
-  }
-  notes_.trace(where(), " ends ", does.name);
-  content_ptr result;
-  const bool cancelled = machine_->cause() && random.happens(.5);
-  if (does.fails || cancelled) {
-    failure why;
-    why.code = cancelled ? cohort::errc::cancelled : cohort::errc::task_failed;
-    why.root = one.what;
-    why.task = name_of(does.name);
-    why.rank = rank_;
-    why.text = why.task + " has thrown on rank " + std::to_string(rank_);
-    result = content_ptr(new failed_content(why));
-  } else {
-    const test_value::facts facts{one.what, one.window, does.size,
-                                  result_of(one.window, one.what, one.task.function, {}, inputs)};
-    result = content_ptr(new test_value(facts, !does.homely));
-  }
-  machine_->ended(one.task.index, std::move(result));
 }
 
 // ---- what the node wants -----------------------------------------------------------------------
@@ -576,7 +443,7 @@ inline void place::window_ended() {
   ends_.push_back(report);
   const bool broken = inspector::broken(*machine_);
   const bool closes = machine_->closed();
-  check(broken || running_.empty(), "T2 ", where(), ": a window ends while a task runs");
+  check(broken || tasks_.idle(), "T2 ", where(), ": a window ends while a task runs");
   if (!broken) check_memory(asked);
   check(!job_.fail_fast || report.failed == 0 || report.cancelled, "F4 ", where(),
         ": a task has failed, and the scope is not cancelled");
@@ -637,7 +504,7 @@ inline void place::check_taken() const {
 inline bool place::passive() const {
   if (!opened_) return false;
   if (ended_) return true;
-  if (!running_.empty() || machine_->has_ready() || machine_->has_wants() ||
+  if (!tasks_.idle() || machine_->has_ready() || machine_->has_wants() ||
       machine_->has_announcements()) {
     return false;
   }
@@ -655,7 +522,7 @@ inline std::uint64_t place::digest() const {
       hash(one.at)(static_cast<std::uint64_t>(one.what.what))(one.what.value)(one.what.root);
     }
   }
-  for (const running& one : running_) hash(one.what);
+  hash(tasks_.digest());
   return hash.value();
 }
 

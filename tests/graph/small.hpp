@@ -185,7 +185,7 @@ inline std::unique_ptr<world> small_world(const small_job& of, bool tracing = fa
   auto result = std::make_unique<world>(small_reader(of).read(), rng(0, true), tracing);
   result->be_greedy();
   result->splits = true;
-  result->add_small_actors(of.dies);
+  result->can.actors = small_actors(result->what(), of.dies);
   return result;
 }
 
@@ -203,10 +203,10 @@ inline exploration explore(const small_job& of, std::size_t limit) {
   std::vector<std::vector<std::size_t>> stack{{}};
   std::vector<std::size_t> schedule;
   std::unique_ptr<world> here;
-  const std::size_t count = small_world(of)->actors.size();
+  const std::size_t count = small_world(of)->can.actors.size();
   const auto play = [&] {
     here = small_world(of);
-    for (const std::size_t i : schedule) check(here->act(here->actors[i]), "a replay differs");
+    for (const std::size_t i : schedule) check(here->act(here->can.actors[i]), "a replay differs");
   };
   try {
     while (!stack.empty() && seen.size() < limit) {
@@ -217,7 +217,7 @@ inline exploration explore(const small_job& of, std::size_t limit) {
       for (std::size_t i = 0; i < count; ++i) {
         if (!here) play();
         schedule.push_back(i);
-        if (here->act(here->actors[i])) {
+        if (here->act(here->can.actors[i])) {
           stuck = false;
           if (seen.insert(here->digest()).second) stack.push_back(schedule);
           here.reset();
@@ -230,7 +230,7 @@ inline exploration explore(const small_job& of, std::size_t limit) {
     }
   } catch (const std::exception&) {
     const std::unique_ptr<world> again = small_world(of, true);
-    for (const std::size_t i : schedule) again->act(again->actors[i]);
+    for (const std::size_t i : schedule) again->act(again->can.actors[i]);
     throw;
   }
   result.states = seen.size();

@@ -5,6 +5,7 @@
 /// \file A job of the task graph on fake ranks: what can happen next, in an order that a generator
 /// of random numbers or a schedule chooses, and the checks that see all ranks at once.
 
+#include "graph/actors.hpp"
 #include "graph/job.hpp"
 #include "graph/packets.hpp"
 #include "graph/place.hpp"
@@ -29,38 +30,13 @@ class world {
   world(const world&) = delete;
   world& operator=(const world&) = delete;
 
-  /// Something that can happen.
-  struct actor {
-    enum class kind {
-      deliver,   // a packet from a to b
-      transfer,  // the a-th large value arrives; random: any
-      complete,  // the a-th send is complete
-      step,      // of the programs of rank b in scope a
-      run,       // a task there
-      flush,     // rank a sends to b what it has for it
-      notify,    // rank a hears that another is dead
-      wants,     // rank b in scope a asks for values before it is idle
-      announce,  // and announces
-      compare,   // and compares
-      ask,       // for a stall report, or reads it
-      destroy,   // forgets a closed scope
-      deadline,
-      die,  // rank a
-    } what;
-    int a = 0;
-    int b = 0;
-  };
-  std::vector<actor> actors;  // what may happen at any time
-  std::vector<actor> lazy;    // what has to happen only when a rank is idle
-  std::vector<actor> timers;
+  actors_of_job can;
   bool splits = false;             // each message comes alone
   bool damaged = false;            // some packets arrive with other bytes: nothing is promised then
   std::set<std::uint64_t> deaths;  // at these steps somebody dies
 
   /// Packets leave as soon as there is something to send.
   void be_greedy();
-  void add_random_actors();
-  void add_small_actors(int dies);
   /// Whether it could happen. Looks at what has come of it.
   bool act(const actor& one);
   void run(double laziness);
@@ -137,65 +113,6 @@ inline void world::be_greedy() {
   }
 }
 
-inline void world::add_small_actors(int dies) {
-  using kind = actor::kind;
-  const int scopes = static_cast<int>(job_.scopes.size());
-  for (int a = 0; a < job_.ranks; ++a) {
-    for (int b = 0; b < job_.ranks; ++b) {
-      if (a != b) actors.push_back({kind::deliver, a, b});
-    }
-  }
-  for (int i = 0; i < 2 && job_.ranks > 1; ++i) {
-    actors.push_back({kind::transfer, i, 0});
-    actors.push_back({kind::complete, i, 0});
-  }
-  for (const kind one : {kind::step, kind::run}) {
-    for (int scope = 0; scope < scopes; ++scope) {
-      for (int rank = 0; rank < job_.ranks; ++rank) actors.push_back({one, scope, rank});
-    }
-  }
-  for (int scope = 0; scope < scopes && job_.timed; ++scope) {
-    for (int rank = 0; rank < job_.ranks; ++rank) actors.push_back({kind::deadline, scope, rank});
-  }
-  if (dies < 0) return;
-  for (int rank = 0; rank < job_.ranks; ++rank) actors.push_back({kind::notify, rank, 0});
-  actors.push_back({kind::die, dies, 0});
-}
-
-inline void world::add_random_actors() {
-  using kind = actor::kind;
-  const int scopes = static_cast<int>(job_.scopes.size());
-  for (int a = 0; a < job_.ranks; ++a) {
-    for (int b = 0; b < job_.ranks; ++b) {
-      if (a == b) continue;
-      for (int scope = 0; scope < scopes; ++scope) {
-        actors.push_back({kind::deliver, a, b});
-        if (!greedy_) actors.push_back({kind::flush, a, b});
-      }
-    }
-    if (job_.deaths > 0) actors.push_back({kind::notify, a, 0});
-  }
-  for (int i = 0; i < 3 && job_.ranks > 1; ++i) {
-    actors.push_back({kind::transfer, i, 0});
-    actors.push_back({kind::complete, i, 0});
-  }
-  for (int scope = 0; scope < scopes; ++scope) {
-    for (int rank = 0; rank < job_.ranks; ++rank) {
-      actors.push_back({kind::step, scope, rank});
-      actors.push_back({kind::step, scope, rank});
-      actors.push_back({kind::run, scope, rank});
-      actors.push_back({kind::destroy, scope, rank});
-      if (job_.ranks > 1) {
-        lazy.push_back({kind::wants, scope, rank});
-        lazy.push_back({kind::announce, scope, rank});
-        lazy.push_back({kind::compare, scope, rank});
-        if (job_.asks) lazy.push_back({kind::ask, scope, rank});
-      }
-      if (job_.timed) timers.push_back({kind::deadline, scope, rank});
-    }
-  }
-}
-
 inline bool world::try_to(const actor& one) {
   using kind = actor::kind;
   switch (one.what) {
@@ -225,6 +142,7 @@ inline bool world::try_to(const actor& one) {
   touch(one.b);
   switch (one.what) {
     case kind::step:
+      if (job_.reopens && one.a > 0 && !at(one.a - 1, one.b).ended()) return false;
       return where.step(endpoint_of(one.b), random_);
     case kind::run:
       return where.run(random_);
@@ -245,9 +163,15 @@ inline bool world::try_to(const actor& one) {
 
 inline bool world::act(const actor& one) {
   touched_ = -1;
-  if (!try_to(one)) return false;
-  ++notes_.steps;
-  if (touched_ >= 0) look(touched_);
+  try {
+    if (!try_to(one)) return false;
+    ++notes_.steps;
+    if (touched_ >= 0) look(touched_);
+  } catch (const violation&) {
+    if (!damaged) throw;
+    ++notes_.hits["damage: promises broken"];
+    ++notes_.steps;
+  }
   return true;
 }
 
@@ -294,8 +218,8 @@ inline bool world::flush(int from, int to) {
   if (net_.dead(from) || !endpoint_of(from).has_message(to)) return false;
   packet bytes;
   if (!endpoint_of(from).take_message(to, bytes)) return false;
-  watch_.sent(from, to, bytes);
-  if (!splits) {
+  if (!damaged) watch_.sent(from, to, bytes);
+  if (!splits || damaged) {
     net_.send(from, to, std::move(bytes));
   } else {
     for (packet& one : split(bytes)) net_.send(from, to, std::move(one));
@@ -307,9 +231,9 @@ inline bool world::deliver(int from, int to) {
   if (net_.dead(to)) return false;
   std::optional<packet> bytes = net_.take(from, to);
   if (!bytes) return false;
-  watch_.delivered(from, to, *bytes);
   touch(to);
   if (!damaged) {
+    watch_.delivered(from, to, *bytes);
     endpoint_of(to).receive(from, *bytes);
     return true;
   }
@@ -318,6 +242,7 @@ inline bool world::deliver(int from, int to) {
     endpoint_of(to).receive(from, *bytes);
   } catch (const std::system_error&) {
     ++notes_.hits["damage: noticed"];
+    look(to);  // what came before has been handled
     net_.end_receives(to, from);
     told_lost_[static_cast<std::size_t>(to)].insert(from);
     endpoint_of(to).lost(from);
@@ -336,6 +261,8 @@ inline bool world::deliver_transfer(int which) {
   transport::transfer one = net_.deliver(some[chosen]);
   notes_.trace("scope ", one.scope, ": rank ", one.to, " has the value of tag ", one.tag, " from ",
                one.from);
+  check(!at(one.scope, one.to).ended(), "X3 a transfer reaches rank ", one.to,
+        ", which has closed");
   endpoint_of(one.to).transferred(one.from, one.tag, std::move(one.copy));
   touch(one.to);
   return true;
@@ -443,10 +370,11 @@ inline void world::damage(packet& bytes) {
 }
 
 inline void world::run(double laziness) {
-  std::vector<actor> all = actors;
-  all.insert(all.end(), lazy.begin(), lazy.end());
+  std::vector<actor> all = can.actors;
+  all.insert(all.end(), can.lazy.begin(), can.lazy.end());
   std::vector<double> slow;
-  for (std::size_t i = 0; i < actors.size(); ++i) slow.push_back(random_.happens(.12) ? .95 : 0);
+  for (std::size_t i = 0; i < can.actors.size(); ++i)
+    slow.push_back(random_.happens(.12) ? .95 : 0);
   slow.resize(all.size(), laziness);
   std::size_t failed = 0;
   while (true) {
@@ -454,16 +382,16 @@ inline void world::run(double laziness) {
     const bool waits = slow[i] > 0 && random_.happens(slow[i]);
     if (waits || !act(all[i])) {
       if (++failed < 2 * all.size()) continue;
-      std::vector<actor> tries = actors;
+      std::vector<actor> tries = can.actors;
       random_.shuffle(tries);
       const auto works = [&](const actor& one) { return act(one); };
       if (!std::any_of(tries.begin(), tries.end(), works) &&
-          !std::any_of(timers.begin(), timers.end(), works)) {
+          !std::any_of(can.timers.begin(), can.timers.end(), works)) {
         break;
       }
     }
     failed = 0;
-    if (!timers.empty() && random_.happens(.01)) act(random_.choice(timers));
+    if (!can.timers.empty() && random_.happens(.01)) act(random_.choice(can.timers));
     const bool dies = deaths.lower_bound(notes_.steps) != deaths.begin();
     if (dies && static_cast<int>(net_.dead().size()) < job_.ranks - 1) {
       deaths.erase(deaths.begin());
