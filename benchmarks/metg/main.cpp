@@ -48,7 +48,7 @@ struct contest {
 
 /// Of a core, for each task, as the slowest rank sees it.
 asio::awaitable<double> time_of(cohort::communicator world, const competitor& who,
-                                const dependence_pattern& pattern, long rounds) {
+                                const dependence_pattern& pattern, long rounds, int runs) {
   co_await cohort::barrier(world);
   const auto start = bench::clock::now();
   co_await who.run(pattern, rounds);
