@@ -166,19 +166,20 @@ TEST_CASE("a deadline of run cancels the scope, which closes on all ranks", "[gr
 }
 
 TEST_CASE("a fence that is cancelled cancels the scope", "[graph][life]") {
-  const auto why = error_of_scope({}, +[](graph::scope& s) -> task {
-    auto keep = s.tasks<&kept>("kept");
-    auto source = s.tasks<&made>("made");
-    source(0).spawn(10);
-    keep(0).spawn(source(0));
-    using namespace asio::experimental::awaitable_operators;
-    if (s.rank() == 0) {
-      auto either = s.fence() || pause(20ms);
-      static_cast<void>(co_await std::move(either));
-    } else {
-      static_cast<void>(co_await s.fence());
-    }
-  });
+  const auto why = error_of_scope(
+      {}, +[](graph::scope& s) -> task {
+        auto keep = s.tasks<&kept>("kept");
+        auto source = s.tasks<&made>("made");
+        source(0).spawn(10);
+        keep(0).spawn(source(0));
+        using namespace asio::experimental::awaitable_operators;
+        if (s.rank() == 0) {
+          auto either = s.fence() || pause(20ms);
+          static_cast<void>(co_await std::move(either));
+        } else {
+          static_cast<void>(co_await s.fence());
+        }
+      });
   REQUIRE(why);
   CHECK(why->code() == errc::cancelled);
   CHECK(counted::alive == 0);
@@ -212,14 +213,15 @@ TEST_CASE("values are gone after a fence, and those that were taken before it", 
 TEST_CASE("functions on threads end before their scope does", "[graph][life][threads]") {
   const auto options = graph::tasks_options().on_threads(2);
   stops = false;
-  const auto why = error_of_scope(options, +[](graph::scope& s) -> task {
-    auto spin = s.tasks<&spins_unaware>("spin", graph::on(s.size() - 1));
-    for (int i = 0; i < 20; ++i) spin(i).spawn(i);
-    co_await pause(2ms);
-    s.cancel("no time");
-    stops = true;
-    static_cast<void>(co_await spin(0).get());
-  });
+  const auto why = error_of_scope(
+      options, +[](graph::scope& s) -> task {
+        auto spin = s.tasks<&spins_unaware>("spin", graph::on(s.size() - 1));
+        for (int i = 0; i < 20; ++i) spin(i).spawn(i);
+        co_await pause(2ms);
+        s.cancel("no time");
+        stops = true;
+        static_cast<void>(co_await spin(0).get());
+      });
   REQUIRE(why);
   CHECK(why->code() == errc::cancelled);
 }
