@@ -266,7 +266,10 @@ inline std::vector<spec> random_scope::spawned_by(int rank) {
     if (child_.contains(one.name) && !random_.happens(.3)) continue;
     ops.push_back(one);
   }
-  for (const spec& one : ops) spawned_[static_cast<std::size_t>(rank)].insert(one.name);
+  for (const spec& one : ops) {
+    const bool refused = one.local && one.name.base != rank;
+    if (!refused) spawned_[static_cast<std::size_t>(rank)].insert(one.name);
+  }
   const std::size_t once = ops.size();
   for (std::size_t i = 0; i < once && on_.twice; ++i) {
     if (random_.happens(.2)) ops.push_back(spec(ops[i]));

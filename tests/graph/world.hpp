@@ -261,8 +261,8 @@ inline bool world::deliver_transfer(int which) {
   transport::transfer one = net_.deliver(some[chosen]);
   notes_.trace("scope ", one.scope, ": rank ", one.to, " has the value of tag ", one.tag, " from ",
                one.from);
-  check(!at(one.scope, one.to).ended(), "X3 a transfer reaches rank ", one.to,
-        ", which has closed");
+  check(net_.dead(one.from) || !at(one.scope, one.to).ended(), "X3 a transfer reaches rank ",
+        one.to, ", which has closed");
   endpoint_of(one.to).transferred(one.from, one.tag, std::move(one.copy));
   touch(one.to);
   return true;
