@@ -98,10 +98,10 @@ TEST_CASE("a task that nobody spawns ends who awaits it, and what depends on it"
     // A verdict is not remembered: a later spawn runs, errors stay. [W4]
     all.spawn(other, "x7", {}, 5);
     const auto later = all.await(0, "x7");
-    const auto stays = all.await(other, "b0");
+    const auto unchanged = all.await(other, "b0");
     all.run();
     CHECK(value_in(later) == 5);
-    CHECK(failure_in(stays).code == errc::not_spawned);
+    CHECK(failure_in(unchanged).code == errc::not_spawned);
     all.all_end(window_end::close);
     check_closed(all);
     for (int rank = 0; rank < ranks; ++rank) {
@@ -127,6 +127,7 @@ TEST_CASE("a cycle fails each of its tasks with the dependencies that it waits f
         "waits for b(1)");
   CHECK(failure_in(behind).code == errc::cycle);
   CHECK_THAT(failure_in(behind).text, ContainsSubstring("c(1) of rank 1"));
+  CHECK_THAT(failure_in(behind).text, ContainsSubstring("it waits for b(1)"));
   all.all_end(window_end::close);
   check_closed(all);
   CHECK(all.in(0).ends[0].failed == 3);

@@ -168,11 +168,8 @@ class basic_node {
   void check_producer(producer who) const;
   [[nodiscard]] index new_await(producer who, index value, bool takes, spawn_site site);
   void free_await(index slot);
-  [[nodiscard]] await_number number_of(index slot) const noexcept {
-    return (await_number{awaits_[slot].turn} << 32U) | slot;
-  }
-  // As a taker it has a key too, which is no task's: its number and its rank.
-  [[nodiscard]] key key_of_await(index slot) const noexcept { return {number_of(slot), 0, rank_}; }
+  [[nodiscard]] await_number number_of(index slot) const noexcept;
+  [[nodiscard]] key key_of_await(index slot) const noexcept;
   template <class Visit>
   void for_each_await(index value, Visit visit) const;
   void end_await(index slot, content_ptr what, bool may_move);

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -131,7 +130,8 @@ class wave_root {
     } else if (all.waiting != 0) {  // [graph T5]
       one.kind = verdict_kind::cycle;
     } else {
-      assert((all.kinds & waits::await) == 0 && "an await that nothing can end");
+      // A fault of this library, or of what another rank has sent: not to be passed over.
+      if ((all.kinds & waits::await) != 0) out_of_place("an await waits that nothing can end");
       one.kind = (all.kinds & waits::close) != 0   ? verdict_kind::close  // [graph T8]
                  : (all.kinds & waits::fence) != 0 ? verdict_kind::fence
                                                    : verdict_kind::again;

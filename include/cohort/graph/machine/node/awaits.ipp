@@ -20,8 +20,8 @@ namespace cohort::graph::machine {
 template <class Any>
 void basic_node<Any>::check_producer(producer who) const {
   if (who >= producers_.size() || producers_[who].ended) {
-    throw cohort::error(errc::invalid_argument,
-                "task graph: producer " + std::to_string(who) + " does not exist or has ended");
+    throw cohort::error(errc::invalid_argument, "task graph: producer " + std::to_string(who) +
+                                                    " does not exist or has ended");
   }
 }
 
@@ -98,6 +98,18 @@ void basic_node<Any>::withdraw(await_number which) {
   if (slot >= awaits_.size() || !awaits_[slot].waits || number_of(slot) != which) return;
   free_await(slot);
   settle();
+}
+
+// Slots are used again, numbers are not.
+template <class Any>
+await_number basic_node<Any>::number_of(index slot) const noexcept {
+  return (await_number{awaits_[slot].turn} << 32U) | slot;
+}
+
+// As a taker it has a key too, which is no task's: its number and its rank.
+template <class Any>
+key basic_node<Any>::key_of_await(index slot) const noexcept {
+  return {number_of(slot), 0, rank_};
 }
 
 template <class Any>

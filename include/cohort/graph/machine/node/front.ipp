@@ -30,9 +30,10 @@ basic_node<Any>::basic_node(basic_endpoint<Any>& owner, scope_id id, const node_
       announced_(static_cast<std::size_t>(options.ranks)),
       accounts_(static_cast<std::size_t>(options.ranks)) {
   if (rank_ != owner.rank() || ranks_ != owner.ranks()) {
-    throw cohort::error(errc::invalid_argument, "task graph: rank " + std::to_string(rank_) + " of " +
-                                            std::to_string(ranks_) + " at the endpoint of rank " +
-                                            std::to_string(owner.rank()));
+    throw cohort::error(errc::invalid_argument, "task graph: rank " + std::to_string(rank_) +
+                                                    " of " + std::to_string(ranks_) +
+                                                    " at the endpoint of rank " +
+                                                    std::to_string(owner.rank()));
   }
   owner.enter(*this);
   for (account& one : accounts_) one.credit = options_.credit;
