@@ -114,6 +114,7 @@ class rank_host final : public host,
   [[nodiscard]] bool closed() const noexcept override { return closed_; }
   void end() override {
     ended_ = true;
+    timer_.reset();
     scheduler_.stop();
     messenger_.close();
   }
@@ -194,6 +195,7 @@ class rank_host final : public host,
     do_actions();
     hurry(more);
     messenger_.flush();
+    messenger_.expect(!open_.empty() && !more);
     if (more) {
       if (!turn_.is_due) {
         turn_.is_due = true;
@@ -259,6 +261,7 @@ class rank_host final : public host,
   void try_to_close() {
     if (closed_ || !open_.empty() || !messenger_.is_quiet()) return;
     closed_ = true;
+    timer_.reset();
     messenger_.close();
   }
   [[nodiscard]] static std::exception_ptr exception_within(const failure& why) {

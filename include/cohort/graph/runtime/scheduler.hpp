@@ -73,6 +73,7 @@ class scheduler {
     if (!pool_) return;
     pool_->stop();
     pool_->join();
+    pool_.reset();
   }
 
  private:
@@ -146,10 +147,10 @@ class scheduler {
   }
   template <class Owner>
   void run_on_thread(call& what, const task_code& code, Owner& owner) {
-    auto* const op = new task_on_thread(*this, static_cast<scope&>(what.scope), what.task.index,
-                                        code.prepare(what), owner);
+    auto op = std::make_unique<task_on_thread>(*this, static_cast<scope&>(what.scope),
+                                               what.task.index, code.prepare(what), owner);
     ++on_threads_;
-    asio::post(*pool_, [op] { op->run_body(); });
+    asio::post(*pool_, [op = std::move(op)]() mutable { op.release()->run_body(); });
   }
 
   progress::engine& engine_;
