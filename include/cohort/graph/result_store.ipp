@@ -58,8 +58,8 @@ COHORT_INLINE bool make_directories(const std::string& path) {
 
 [[noreturn]] COHORT_INLINE void throw_store_error(int why, const std::string& path,
                                                   std::string_view what) {
-  throw error(std::error_code(why, std::generic_category()),
-              "the directory of results '" + path + "' cannot be " + std::string(what));
+  throw cohort::error(std::error_code(why, std::generic_category()),
+                      "the directory of results '" + path + "' cannot be " + std::string(what));
 }
 
 }  // namespace detail
@@ -75,7 +75,8 @@ COHORT_INLINE result_store::result_store(std::string directory, const result_sto
     : path_(std::move(directory)),
       bound_(options.bound),
       abandoned_after_(options.abandoned_after) {
-  if (path_.empty()) throw error(errc::invalid_argument, "the directory of results has no name");
+  if (path_.empty())
+    throw cohort::error(errc::invalid_argument, "the directory of results has no name");
   if (!detail::make_directories(path_)) detail::throw_store_error(errno, path_, "made");
   detail::result_file opened(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (opened.descriptor < 0) detail::throw_store_error(errno, path_, "opened");

@@ -81,7 +81,7 @@ class task_hash {
 /// function, with what it calls, and with the wire format of its arguments and its result.
 class function_version {
  public:
-  /// Throws error(errc::invalid_argument) if the text is empty.
+  /// Throws cohort::error(errc::invalid_argument) if the text is empty.
   function_version(std::string text);                                          // NOLINT
   function_version(const char* text) : function_version(std::string(text)) {}  // NOLINT
   template <std::integral Number>
@@ -119,15 +119,16 @@ struct function_facts {
 class function_identity {
  public:
   /// As this program has it: another build of it is another function. Throws
-  /// error(errc::not_supported) if the program has no build id and its file cannot be read. *Cost*:
-  /// microseconds; without a build id, that of reading the file.
+  /// cohort::error(errc::not_supported) if the program has no build id and its file cannot be read.
+  /// *Cost*: microseconds; without a build id, that of reading the file.
   template <auto Function>
   [[nodiscard]] static function_identity of() {
     return of_build(facts_of<Function>());
   }
 
-  /// As the user has versioned it. Throws error(errc::invalid_argument) for a lambda, which has no
-  /// name that lasts, and for a second function of the same name, type and version in this program.
+  /// As the user has versioned it. Throws cohort::error(errc::invalid_argument) for a lambda, which
+  /// has no name that lasts, and for a second function of the same name, type and version in this
+  /// program.
   template <auto Function>
   [[nodiscard]] static function_identity of(const function_version& version) {
     return of_version(facts_of<Function>(), version);

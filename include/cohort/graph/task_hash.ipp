@@ -85,16 +85,18 @@ COHORT_INLINE std::string task_hash::text() const {
 }
 
 COHORT_INLINE function_version::function_version(std::string text) : text_(std::move(text)) {
-  if (text_.empty()) throw error(errc::invalid_argument, "the version of a function is empty");
+  if (text_.empty())
+    throw cohort::error(errc::invalid_argument, "the version of a function is empty");
 }
 
 COHORT_INLINE function_identity function_identity::of_build(const detail::function_facts& facts) {
   const code_place place = place_of(facts.code);
   if (program_id() == "unknown" || place.module == "unknown") {
-    throw error(errc::not_supported,
-                "function " + std::string(facts.name) +
-                    " can only be hashed with a version: the program has no build id, and its file "
-                    "cannot be read");
+    throw cohort::error(
+        errc::not_supported,
+        "function " + std::string(facts.name) +
+            " can only be hashed with a version: the program has no build id, and its file "
+            "cannot be read");
   }
   sha256 hash;
   detail::add_text(hash, detail::function_domain);
@@ -110,10 +112,11 @@ COHORT_INLINE function_identity function_identity::of_build(const detail::functi
 COHORT_INLINE function_identity function_identity::of_version(const detail::function_facts& facts,
                                                               const function_version& version) {
   if (detail::is_made_up(facts)) {
-    throw error(errc::invalid_argument, "function " + std::string(facts.name) +
-                                            " cannot have version '" + version.text() +
-                                            "': a lambda has no name that lasts from one build to "
-                                            "the next");
+    throw cohort::error(errc::invalid_argument,
+                        "function " + std::string(facts.name) + " cannot have version '" +
+                            version.text() +
+                            "': a lambda has no name that lasts from one build to "
+                            "the next");
   }
   sha256 hash;
   detail::add_text(hash, detail::function_domain);
@@ -130,10 +133,10 @@ COHORT_INLINE function_identity function_identity::of_version(const detail::func
   for (const auto& [bytes, other] : versioned.all) {
     if (bytes != made.bytes_ || other.module != place.module) continue;
     if (other.offset == place.offset) return made;
-    throw error(errc::invalid_argument, "two functions of this program are called " +
-                                            std::string(facts.name) + " and have version '" +
-                                            version.text() +
-                                            "': give them other names or versions");
+    throw cohort::error(errc::invalid_argument, "two functions of this program are called " +
+                                                    std::string(facts.name) +
+                                                    " and have version '" + version.text() +
+                                                    "': give them other names or versions");
   }
   versioned.all.emplace_back(made.bytes_, std::move(place));
   return made;
