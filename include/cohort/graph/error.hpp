@@ -8,6 +8,7 @@
 #include <cohort/core/error.hpp>
 #include <cohort/graph/machine/content.hpp>
 #include <cohort/graph/machine/report.hpp>
+#include <cohort/graph/machine/stall.hpp>
 #include <cohort/progress/exception.hpp>
 
 #include <exception>
@@ -23,6 +24,8 @@ using divergence = machine::divergence;
 /// How a window has ended: `failed` tasks, the `first_failure` of the smallest key, and
 /// `divergences`. Equal on all ranks.
 using report = machine::window_report;
+/// What waits in a scope, and why, as the homes of the tasks have told; ages in milliseconds.
+using stall_report = machine::stall_report;
 
 namespace runtime {
 

@@ -13,6 +13,7 @@
 #include <cohort/graph/task.hpp>
 #include <cohort/graph/task_context.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <string>
@@ -38,9 +39,7 @@ class scope {
         who_(other.who_),
         ends_(std::exchange(other.ends_, false)) {}
   scope& operator=(scope&&) = delete;
-  ~scope() {
-    if (ends_ && is_open()) scope_->end(who_);
-  }
+  ~scope() { end(); }
 
   [[nodiscard]] int rank() const noexcept { return scope_->rank(); }
   [[nodiscard]] int size() const noexcept { return scope_->ranks(); }
@@ -60,13 +59,13 @@ class scope {
   /// Ends the window when all that any rank has spawned in it is done. Collective.
   /// *Completion*: `void(std::exception_ptr, graph::report)`. *Throws* graph::error: cancelled, or
   /// closed where others close. *Cancellation* cancels the scope.
-  template <completion_token_for<void(std::exception_ptr, report)> Token = default_token>
+  template <completion_token_for<void(std::exception_ptr, graph::report)> Token = default_token>
   auto fence(Token&& token = Token()) const {
     return end_window(machine::window_end::fence, token);
   }
   /// The same, and all tasks of this window run once more in the next one, with the same
   /// definitions; only sources are put anew (graph O4).
-  template <completion_token_for<void(std::exception_ptr, report)> Token = default_token>
+  template <completion_token_for<void(std::exception_ptr, graph::report)> Token = default_token>
   auto again(Token&& token = Token()) const {
     return end_window(machine::window_end::again, token);
   }
@@ -85,11 +84,22 @@ class scope {
   }
   [[nodiscard]] bool cancelled() const noexcept { return scope_->is_cancelled(); }
 
+  /// What waits on this rank, asked of the homes of all that it waits for (graph Q1): state of each
+  /// task, who has spawned it, what it waits for in turn. Homes that do not answer within this time
+  /// are listed as silent. It decides nothing, and nothing waits for it.
+  [[nodiscard]] asio::awaitable<stall_report> report(std::chrono::nanoseconds within) const {
+    return runtime::ask_within(scope_, opening_, within);
+  }
+
   /// Another producer of this rank: the window ends when it has come to its end, too, or is
-  /// destroyed.
+  /// destroyed. The scope closes when all of them have gone.
   [[nodiscard]] scope fork() {
     if (!is_open()) throw cohort::error(errc::closed, "graph: the scope has ended");
     return scope(*scope_, scope_->fork(), true);
+  }
+  /// Of a fork: it spawns and awaits nothing any more. So does its destructor.
+  void end() {
+    if (std::exchange(ends_, false) && is_open()) scope_->end(who_);
   }
 
  private:

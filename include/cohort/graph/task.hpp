@@ -12,7 +12,7 @@
 #include <cohort/core/asio.hpp>
 #include <cohort/graph/placement.hpp>
 #include <cohort/graph/runtime/await.hpp>
-#include <cohort/graph/runtime/naming.hpp>
+#include <cohort/graph/runtime/family.hpp>
 #include <cohort/graph/runtime/open_scope.hpp>
 #include <cohort/graph/runtime/spawn.hpp>
 

@@ -11,6 +11,7 @@
 #include <cohort/graph/value.hpp>
 #include <cohort/progress/handler_operation.hpp>
 
+#include <chrono>
 #include <concepts>
 #include <exception>
 #include <memory>
@@ -216,5 +217,39 @@ struct window_body {
     return {std::move(one.error), std::move(one.report)};
   }
 };
+
+// ---- a report of what waits ---------------------------------------------------------------------
+
+struct stall_body {
+  using signature = void(std::exception_ptr, machine::stall_report);
+  std::uint64_t opening = 0;
+
+  [[nodiscard]] static std::tuple<std::exception_ptr, machine::stall_report> nowhere() {
+    return {std::make_exception_ptr(cohort::error(errc::closed, "graph: no scope")), {}};
+  }
+  void start(waiter& one, open_scope& where) const {
+    if (opening != where.opening()) return one.end();
+    where.ask(one);
+  }
+  static void cancel(waiter& one, open_scope& where) { where.stop_asking(one); }
+  [[nodiscard]] static std::tuple<std::exception_ptr, machine::stall_report> finish(waiter& one) {
+    return {std::move(one.error), std::move(one.stalled)};
+  }
+};
+
+/// Who has not answered in time is silent.
+template <class Any = void>
+asio::awaitable<machine::stall_report> ask_within(open_scope* where, std::uint64_t opening,
+                                                  std::chrono::nanoseconds within) {
+  asio::cancellation_signal stop;
+  asio::steady_timer timer(co_await asio::this_coro::executor, within);
+  timer.async_wait([&stop](const std::error_code& before) {  // this frame has gone then
+    if (!before) stop.emit(asio::cancellation_type::terminal);
+  });
+  auto token = asio::bind_cancellation_slot(stop.slot(), asio::use_awaitable);
+  auto asking = initiate(where, stall_body{opening}, token);
+  machine::stall_report told = co_await std::move(asking);
+  co_return told;
+}
 
 }  // namespace cohort::graph::runtime

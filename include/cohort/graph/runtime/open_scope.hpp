@@ -15,6 +15,7 @@
 #include <cohort/graph/machine/definition.hpp>
 #include <cohort/graph/machine/names.hpp>
 #include <cohort/graph/machine/report.hpp>
+#include <cohort/graph/machine/stall.hpp>
 #include <cohort/progress/engine.hpp>
 
 #include <atomic>
@@ -32,7 +33,7 @@ namespace cohort::graph::runtime {
 /// Of a running task, which awaits nothing.
 inline constexpr machine::producer no_producer = ~machine::producer{0};
 
-/// Somebody who waits for a value, or for the end of a window.
+/// Somebody who waits for a value, for the end of a window, or for a report of what waits.
 class waiter {
  public:
   waiter() noexcept {}
@@ -48,7 +49,8 @@ class waiter {
   bool may_move = false;             ///< the value is its alone
   std::exception_ptr error;          ///< instead of both
   machine::window_report report;     ///< of a window
-  machine::await_number number = 0;  ///< 0: it waits for a window
+  machine::stall_report stalled;     ///< of what waits
+  machine::await_number number = 0;  ///< 0: it waits for no value
 
  protected:
   ~waiter() = default;
@@ -95,6 +97,10 @@ class open_scope {
                      const std::source_location& site, waiter& one) = 0;
   virtual void withdraw(waiter& one) = 0;
   virtual void end_window(machine::producer who, machine::window_end how, waiter& one) = 0;
+  /// Asks the homes of all that waits here (graph Q1); ends when they have answered, or are told
+  /// not to be waited for any longer.
+  virtual void ask(waiter& one) = 0;
+  virtual void stop_asking(waiter& one) = 0;
   [[nodiscard]] virtual machine::producer fork() = 0;
   virtual void end(machine::producer who) = 0;
   virtual void cancel(machine::failure cause) = 0;

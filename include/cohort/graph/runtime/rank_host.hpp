@@ -191,6 +191,9 @@ class rank_host final : public host,
 
   void turn() {
     if (ended_) return;
+    const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(
+        engine_.coarse_now().time_since_epoch());
+    for (scope* const one : open_) one->set_time(static_cast<std::uint32_t>(now.count()));
     const bool more = scheduler_.run_slice(open_, *this);
     do_actions();
     hurry(more);
@@ -285,7 +288,9 @@ class rank_host final : public host,
     if (!ended_) messenger_.received(from, message);
   }
   void sent(int to, std::error_code failed) override {
-    if (!ended_) messenger_.sent(to, failed);
+    if (ended_) return;
+    messenger_.sent(to, failed);
+    if (leaving_) wake();
   }
   void failed(int peer, std::error_code why) override {
     if (!ended_) messenger_.failed(peer, why);

@@ -136,6 +136,14 @@ class scope_on_node final : public open_scope {
     node_->end_window(who, how);
     owner_.wake();
   }
+  void ask(waiter& one) override {
+    asking_.push_back(&one);
+    node_->start_report();  // anew for those that ask already
+    owner_.wake();
+  }
+  void stop_asking(waiter& one) override {
+    if (std::find(asking_.begin(), asking_.end(), &one) != asking_.end()) end_asking();
+  }
   [[nodiscard]] machine::producer fork() override { return node_->fork(); }
   void end(machine::producer who) override {
     node_->end(who);
@@ -164,8 +172,11 @@ class scope_on_node final : public open_scope {
       for (machine::action& one : actions_) closed = act(one) || closed;
     }
     actions_.clear();
+    if (!closed && !asking_.empty() && node_->has_report()) end_asking();
     return closed;
   }
+  /// For ages in reports.
+  void set_time(std::uint32_t milliseconds) noexcept { node_->set_time(milliseconds); }
   void began(const std::shared_ptr<running_coroutine>& one) { running_.push_back(one); }
   void ended(const running_coroutine& one) {
     std::erase_if(running_, [&](const auto& each) { return each.get() == &one; });
@@ -174,8 +185,10 @@ class scope_on_node final : public open_scope {
   void drop_waiters() noexcept {
     const auto awaits = std::exchange(waiting_, {});
     const auto windows = std::exchange(at_window_, {});
+    const auto reports = std::exchange(asking_, {});
     for (const auto& [number, one] : awaits) one->drop();
     for (waiter* const one : windows) one->drop();
+    for (waiter* const one : reports) one->drop();
   }
 
  private:
@@ -232,7 +245,15 @@ class scope_on_node final : public open_scope {
     }
     return closed;
   }
+  void end_asking() {
+    const machine::stall_report all = node_->take_report();
+    for (waiter* const one : std::exchange(asking_, {})) {
+      one->stalled = all;
+      one->end();
+    }
+  }
   void close() {
+    end_asking();
     opening_ = 0;
     window_ = 0;
     divergences_ = {};
@@ -249,6 +270,7 @@ class scope_on_node final : public open_scope {
   std::optional<node_type> node_;
   std::unordered_map<machine::await_number, waiter*> waiting_;
   std::vector<waiter*> at_window_;
+  std::vector<waiter*> asking_;
   std::vector<std::shared_ptr<running_coroutine>> running_;
   std::vector<machine::action> actions_;  // of one round
   std::vector<machine::divergence> divergences_;

@@ -1,0 +1,120 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file
+/// Families, and tasks by their names, of whatever type.
+
+#include <cohort/core/error.hpp>
+#include <cohort/graph/placement.hpp>
+#include <cohort/graph/runtime/await.hpp>
+#include <cohort/graph/runtime/code.hpp>
+#include <cohort/graph/runtime/naming.hpp>
+#include <cohort/graph/runtime/open_scope.hpp>
+#include <cohort/graph/value.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <source_location>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace cohort::graph::runtime {
+
+/// A family as its handles have it.
+struct family_record {
+  family_record(open_scope& of, machine::producer by, std::string_view name, const placement& at,
+                const machine::family_facts& facts)
+      : scope(&of), opening(of.opening()), who(by), seed(seed_of(of.id(), name)), where(at) {
+    at.check(of.ranks());
+    if (opening == 0) throw cohort::error(errc::closed, "graph: the scope has ended");
+    number = of.family(facts);
+  }
+  open_scope* scope;
+  std::uint64_t opening;
+  machine::producer who;
+  std::uint32_t number = 0;
+  machine::digest128 seed;
+  placement where;
+};
+
+template <class T, auto... F>
+[[nodiscard]] machine::family_facts facts_of(std::string_view name, const placement& where) {
+  machine::family_facts facts;
+  facts.name = name;
+  facts.placement = where.text();
+  if constexpr (sizeof...(F) != 0) facts.function = (registered_code<F>::name(), ...);
+  facts.result = type_name<T>();
+  return facts;
+}
+
+template <auto... F>
+[[nodiscard]] std::uint32_t number_of() {
+  std::uint32_t number = 0;
+  ((number = static_cast<std::uint32_t>(registered_code<F>::index())), ...);
+  return number;
+}
+
+/// A task by its name, of whatever type: the base of `graph::task`.
+class task_handle {
+ public:
+  task_handle() noexcept {}
+  template <std::size_t Count>
+  task_handle(const family_record& of, std::integral_constant<std::size_t, Count>,
+              const std::array<std::int64_t, machine::most_indices>& all,
+              const std::source_location& site)
+      : scope_(of.scope), who_(of.who), site_(site) {
+    // One by one: to load two at once that have just been stored apart takes longer than the rest.
+    for (std::size_t i = 0; i < Count; ++i) name_.indices[i] = all[i];
+    const machine::digest128 hashed = hash_of<Count>(all);
+    const graph::indices used(name_.indices.data(), Count);
+    name_.what = key_of(of.seed, hashed, of.where.home(used, hashed, of.scope->ranks()));
+    name_.family = of.number;
+    name_.count = Count;
+    if (of.opening == of.scope->opening()) window_ = of.scope->window();
+  }
+
+  /// The rank where it runs, and where its value stays.
+  [[nodiscard]] int home() const noexcept { return name_.what.home; }
+  /// Whether that is this rank.
+  [[nodiscard]] bool here() const noexcept { return scope_ != nullptr && home() == scope_->rank(); }
+  /// "factor(3)"
+  [[nodiscard]] std::string name() const {
+    return is_stale() ? std::string("a task of an earlier window") : scope_->text_of(name_);
+  }
+
+  [[nodiscard]] open_scope* scope() const noexcept { return scope_; }
+  [[nodiscard]] std::uint64_t window() const noexcept { return window_; }
+  [[nodiscard]] bool is_stale() const noexcept {
+    return scope_ == nullptr || window_ == 0 || window_ != scope_->window();
+  }
+  [[nodiscard]] const machine::task_name& key() const noexcept { return name_; }
+  [[nodiscard]] const std::source_location& site() const noexcept { return site_; }
+  void refused(machine::content_ptr why) noexcept { refused_ = std::move(why); }
+
+  template <class T>
+  [[nodiscard]] value_body<T> body(bool takes) const {
+    return value_body<T>{{name_, window_, who_, takes, refused_, site_}};
+  }
+
+ protected:
+  void put_content(machine::content_ptr value) const {
+    if (scope_ == nullptr || is_stale()) {
+      throw cohort::error(errc::stale_name, "put: a task of an earlier window or scope");
+    }
+    scope_->put(name_, std::move(value), site_);
+  }
+
+ private:
+  open_scope* scope_ = nullptr;
+  std::uint64_t window_ = 0;
+  machine::producer who_ = 0;
+  std::source_location site_;
+  machine::task_name name_;
+  machine::content_ptr refused_;
+};
+
+}  // namespace cohort::graph::runtime
