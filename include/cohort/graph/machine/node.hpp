@@ -374,7 +374,6 @@ class basic_node {
   std::vector<int> asked_;
   std::vector<std::pair<key, stalled_task>> stalled_;
   std::vector<told_state> answers_;
-
   std::vector<action> actions_;
   std::vector<std::byte> body_;
 };
