@@ -95,10 +95,10 @@ task waits(graph::scope& s, cohort::communicator world) {
 
 /// Its loop stands still until rank 0 says so.
 int blocks(int) {
-  int word = 0;
+  int told = 0;
   const cohort::mpi::lock hold;
-  MPI_Recv(&word, 1, MPI_INT, 0, 77, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-  return word;
+  MPI_Recv(&told, 1, MPI_INT, 0, 77, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  return told;
 }
 
 task silent(graph::scope& s) {
@@ -115,10 +115,10 @@ task silent(graph::scope& s) {
       all = co_await std::move(asking);
     }
     REQUIRE(all.silent == std::vector<int>{last});
-    const int word = 9;
+    const int told = 9;
     {
       const cohort::mpi::lock hold;
-      PMPI_Send(&word, 1, MPI_INT, last, 77, MPI_COMM_WORLD);
+      PMPI_Send(&told, 1, MPI_INT, last, 77, MPI_COMM_WORLD);
     }
     const int got = co_await std::move(value);
     CHECK(got == 9);

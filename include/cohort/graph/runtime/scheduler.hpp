@@ -52,7 +52,6 @@ class scheduler {
     const auto until = clock::now() + slice;
     std::size_t before_clock = batch_;
     std::size_t ran = 0;
-    std::size_t reads = 0;
     for (bool more = true; more;) {
       more = false;
       for (std::size_t i = 0; i < scopes.size(); ++i) {  // a task may open no scope, but end one
@@ -61,7 +60,6 @@ class scheduler {
         more = more || (count == before_clock && count != 0);
       }
       if (!more) return false;
-      ++reads;
       if (clock::now() >= until) break;
       before_clock = std::min(before_clock * 2, most_before_clock);
     }
