@@ -249,14 +249,6 @@ class mailbox final : public std::enable_shared_from_this<mailbox>, private chan
   COHORT_INLINE void send_at_once(int to, unsigned kind, std::span<const std::byte> message);
   /// With `one_by_one`: the next message may come.
   COHORT_INLINE void resume();
-  /// Whether the owner waits for a message: see channel::expect.
-  void expect(bool yes) {
-    {
-      const request_source::guard hold(over_.state()->source);
-      channel_.expect(yes);
-    }
-    if (yes) engine().started();
-  }
   /// Ends the receives. After the end of the context MPI has given them back already, or keeps
   /// them.
   COHORT_INLINE void close();

@@ -60,13 +60,6 @@ class messenger {
       mailbox_->send(to, 0, [&](std::vector<std::byte>& out) { all_.take_message(to, out); });
     }
   }
-  /// While this rank waits for others its engine looks for their messages, for a while, before it
-  /// sleeps until one rings.
-  void expect(bool yes) {
-    if (!mailbox_ || closed_ || expects_ == yes) return;
-    expects_ = yes;
-    mailbox_->expect(yes);
-  }
   [[nodiscard]] bool is_quiet() const {
     if (!mailbox_) return true;
     for (int to = 0; to < over_.size(); ++to) {
@@ -75,7 +68,6 @@ class messenger {
     return transfers_.empty() && !mailbox_->sending();
   }
   void close() {
-    expect(false);
     if (!std::exchange(closed_, true) && mailbox_) mailbox_->close();
   }
   /// MPI has nothing of it any more, so the communicators can be freed.
@@ -157,7 +149,6 @@ class messenger {
   communicator over_;
   std::shared_ptr<comm::mailbox> mailbox_;
   std::vector<transfer*> transfers_;
-  bool expects_ = false;
   bool closed_ = false;
 };
 

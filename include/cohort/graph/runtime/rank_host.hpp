@@ -198,7 +198,6 @@ class rank_host final : public host,
     do_actions();
     hurry(more);
     messenger_.flush();
-    messenger_.expect(!open_.empty() && !more);
     if (more) {
       if (!turn_.is_due) {
         turn_.is_due = true;
