@@ -26,7 +26,8 @@
 #                    10 000 programs that open several things at once, on 2, 3 and 4 ranks, and 500
 #                    more of them in fresh processes. Open MPI 5 is that of Debian 13:
 #                    check_fresh_machine.sh trixie DIRECTORY openings
-#   long-runs        a million calls of workers, ten thousand rounds of the rendezvous's races
+#   long-runs        a million calls of workers, ten thousand rounds of the rendezvous's races,
+#                    a thousand random task graphs
 #   stress           scripts/stress.sh, at least 20 rounds of all tests
 #
 # shellcheck source=scripts/lib.sh
@@ -137,10 +138,14 @@ wrong_calls() {
     '^compile_fail[.]gpu$' "${debug[@]}" -DCOHORT_BUILD_EXAMPLES=OFF
 }
 long_runs() {
-  built_with openmpi "$gxx" build/everything-openmpi "cluster_workers_test rendezvous_exchange_test" \
+  built_with openmpi "$gxx" build/everything-openmpi "cluster_workers_test rendezvous_exchange_test graph_ranks_test" \
     "${debug[@]}" -DCOHORT_TEST_ALL_RANKS=ON -DCOHORT_TEST_PATIENCE=10
   COHORT_TEST_CALLS=1000000 COHORT_TEST_RACES=10000 scripts/run_tests.sh build/everything-openmpi \
     --no-tests=error -R '^(cluster[.]workers[.]calls|rendezvous[.]exchange[.]np[123])$'
+  local ranks
+  for ranks in 1 2 3; do
+    scripts/mpirun.sh $ranks build/everything-openmpi/tests/graph/graph_ranks_test '[long]'
+  done
 }
 stress() { ROUNDS=20 scripts/stress.sh . 0; }
 

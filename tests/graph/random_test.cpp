@@ -250,7 +250,16 @@ TEST_CASE("random subsets in random orders compute what a serial program does",
           "[graph][ranks][random]") {
   cohort_test::on_world([&](cohort::communicator world) -> task {
     graph::tasks all(world);
-    auto running = all.run("windows", &random_windows, world, 1U, 1000U);
+    auto running = all.run("windows", &random_windows, world, 1U, 100U);
+    co_await std::move(running);
+  });
+}
+
+// check_everything.sh long-runs
+TEST_CASE("a thousand random graphs compute what a serial program does", "[.][long]") {
+  cohort_test::on_world([&](cohort::communicator world) -> task {
+    graph::tasks all(world);
+    auto running = all.run("windows", &random_windows, world, 101U, 1000U);
     co_await std::move(running);
   });
 }

@@ -342,8 +342,8 @@ TEST_CASE("the least recently used results go, and being found is use") {
   // Somewhat more than 10 results of 4 KiB must go: 0, 1, 2, 4, 6, ...
   result_store smaller(directory.text(), {.bound = 96 * kib});
   smaller.trim();
-  const std::uint64_t left = names_in(directory.text()).size();
-  CHECK(left == 21);  // a sixteenth and another below the bound
+  const std::uint64_t kept = names_in(directory.text()).size();
+  CHECK(kept == 21);  // a sixteenth and another below the bound
   for (int i = 0; i < 30; ++i) {
     const bool stays = i == 3 || i == 5 || i > 10;
     CHECK(fs::exists(directory.of(number(i))) == stays);
