@@ -93,10 +93,13 @@ class program {
   static machine::task_name name(const family_here& of, std::array<std::int64_t, 2> indices,
                                  std::uint32_t count = 0) {
     machine::task_name made;
-    made.what = naming::key_of(of.seed, naming::hash_of(std::span(indices).first(count)), 0);
+    std::copy(indices.begin(), indices.end(), made.indices.begin());
+    const machine::digest128 hashed = count == 0   ? naming::hash_of<0>(made.indices)
+                                      : count == 1 ? naming::hash_of<1>(made.indices)
+                                                   : naming::hash_of<2>(made.indices);
+    made.what = naming::key_of(of.seed, hashed, 0);
     made.family = of.number;
     made.count = count;
-    std::copy(indices.begin(), indices.end(), made.indices.begin());
     return made;
   }
   static std::uint64_t value_of(const machine::content& one) {

@@ -5,6 +5,10 @@
 /// The layer graph: tasks that any rank may spawn, in any order, and that run once.
 ///
 /// \code
+/// #include <cohort/cohort.hpp>
+///
+/// #include <cstdio>
+///
 /// double next(double before) { return before / 2 + 1; }
 ///
 /// asio::awaitable<void> chain(cohort::graph::scope& scope, int length) {
@@ -18,6 +22,8 @@
 ///   cohort::graph::tasks all(world);
 ///   co_await all.run("chain", &chain, 10);
 /// }
+///
+/// int main(int argc, char** argv) { return cohort::run(argc, argv, work); }
 /// \endcode
 
 #include <cohort/graph/error.hpp>
