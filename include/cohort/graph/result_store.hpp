@@ -49,10 +49,14 @@ struct result_store_options {
 /// system.
 ///
 /// \code
-/// using namespace cohort::graph;
-/// result_store results("/tmp/results", {.bound = std::uint64_t{8} << 30});
-/// const task_hash what = source_hash<int>(7);
-/// if (auto kept = results.find(what); !kept) results.keep(what, std::vector<std::byte>(100));
+/// #include <cohort/graph/result_store.hpp>
+///
+/// int main() {
+///   using namespace cohort::graph;
+///   result_store results("results", {.bound = std::uint64_t{8} << 30});
+///   const task_hash what = source_hash<int>(7);
+///   if (auto kept = results.find(what); !kept) results.keep(what, std::vector<std::byte>(100));
+/// }
 /// \endcode
 class result_store {
  public:

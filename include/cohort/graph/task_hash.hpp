@@ -158,12 +158,19 @@ class function_identity {
 /// function of what it is told.
 ///
 /// \code
-/// using namespace cohort::graph;
-/// constexpr auto bits = [](std::string text, int each) { return each * std::ssize(text); };
-/// task_hasher hasher(function_identity::of<bits>());
-/// hasher.task(source_hash<std::string>("a text"), use_kind::take);
-/// hasher.value<int>(8);
-/// const task_hash what = hasher.finish();
+/// #include <cohort/graph/task_hash.hpp>
+///
+/// #include <string>
+///
+/// long bits(std::string text, int each) { return each * std::ssize(text); }
+///
+/// int main() {
+///   using namespace cohort::graph;
+///   task_hasher hasher(function_identity::of<&bits>());
+///   hasher.task(source_hash<std::string>("a text"), machine::use_kind::take);
+///   hasher.value<int>(8);
+///   return hasher.finish() == task_hash() ? 1 : 0;
+/// }
 /// \endcode
 class task_hasher {
  public:
