@@ -58,6 +58,16 @@ class basic_node {
   [[nodiscard]] std::uint32_t window() const noexcept { return window_; }
   /// "factor(3)".
   [[nodiscard]] std::string text_of(const task_name& name) const;
+  [[nodiscard]] std::string text_of(task_index which) const { return records_.text_of(which); }
+  [[nodiscard]] const key& key_of(task_index which) const noexcept { return records_[which].what; }
+  /// What a task that this rank knows does: as its home has decided, elsewhere as it was spawned
+  /// here. Null if nobody has told. Its edges lead to other tasks.
+  [[nodiscard]] const stored_definition* definition_of(task_index which) const noexcept {
+    const index at = records_[which].definition;
+    return at == none ? nullptr : &definitions_[at];
+  }
+  /// Makes a record if there is none.
+  [[nodiscard]] task_index record_of(const task_name& task) { return records_.make(task); }
   [[nodiscard]] const scope_id& id() const noexcept { return id_; }
   [[nodiscard]] const node_options& options() const noexcept { return options_; }
   /// For ages in reports: any unit, any zero.

@@ -10,11 +10,11 @@
 #include <cohort/graph/error.hpp>
 #include <cohort/graph/runtime/await.hpp>
 #include <cohort/graph/runtime/open_scope.hpp>
+#include <cohort/graph/scope_options.hpp>
 
 #include <cstddef>
 #include <exception>
 #include <memory>
-#include <string_view>
 #include <utility>
 
 namespace cohort::graph {
@@ -48,7 +48,7 @@ class host {
   host& operator=(const host&) = delete;
   virtual ~host() = default;
 
-  [[nodiscard]] virtual open_scope& open(std::string_view name) = 0;
+  [[nodiscard]] virtual open_scope& open(const scope_options& with) = 0;
   /// The program of a scope has gone without closing it: it is cancelled, and closes in the
   /// background.
   virtual void abandon(open_scope& one) noexcept = 0;

@@ -30,6 +30,8 @@
 
 namespace cohort::graph::runtime {
 
+class recorder;
+
 /// Of a running task, which awaits nothing.
 inline constexpr machine::producer no_producer = ~machine::producer{0};
 
@@ -106,6 +108,8 @@ class open_scope {
   virtual void cancel(machine::failure cause) = 0;
   [[nodiscard]] virtual std::string text_of(const machine::task_name& task) const = 0;
   [[nodiscard]] virtual std::string name_of(machine::task_index task) const = 0;
+  /// Null if nothing is recorded.
+  [[nodiscard]] virtual recorder* recording() noexcept = 0;
   /// Keeps this and all that it needs.
   [[nodiscard]] virtual std::shared_ptr<void> keep() = 0;
 

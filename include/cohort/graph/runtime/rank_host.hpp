@@ -67,9 +67,9 @@ class rank_host final : public host,
   }
 
   // ---- host ----
-  [[nodiscard]] open_scope& open(std::string_view name) override {
+  [[nodiscard]] open_scope& open(const scope_options& asked) override {
     if (leaving_ || ended_) throw cohort::error(errc::closed, "graph: no scope is opened any more");
-    const auto at = openings_.try_emplace(std::string(name), 0).first;
+    const auto at = openings_.try_emplace(asked.name(), 0).first;
     machine::node_options with;
     with.rank = rank_;
     with.ranks = ranks_;
@@ -78,7 +78,7 @@ class rank_host final : public host,
     with.fail_fast = options_.fail_fast;
     with.agreed = agreed();
     scope& one = free_scope();
-    one.open(endpoint_, {hash_of(name).low, ++at->second}, with);
+    one.open(endpoint_, {hash_of(asked.name()).low, ++at->second}, with, asked);
     open_.push_back(&one);
     return one;
   }

@@ -10,6 +10,8 @@
 #include <cohort/graph/machine/endpoint.hpp>
 #include <cohort/graph/machine/node.hpp>
 #include <cohort/graph/runtime/open_scope.hpp>
+#include <cohort/graph/runtime/recorder.hpp>
+#include <cohort/graph/scope_options.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -55,7 +57,8 @@ class scope_on_node final : public open_scope {
       : open_scope(engine, rank, ranks), owner_(owner) {}
 
   void open(machine::basic_endpoint<Any>& all, const machine::scope_id& id,
-            const machine::node_options& options) {
+            const machine::node_options& options, const scope_options& with) {
+    if (with.records()) recorder_.emplace(rank_, with.name(), with.recording());
     node_.emplace(all, id, options);
     id_ = id;
     opening_ = owner_.next_number();
@@ -67,6 +70,9 @@ class scope_on_node final : public open_scope {
   [[nodiscard]] bool is_open() const noexcept { return node_.has_value(); }
   /// Null if it is not open.
   [[nodiscard]] node_type* node() noexcept { return node_ ? &*node_ : nullptr; }
+
+  /// Whether its tasks run as an observed_run says.
+  [[nodiscard]] bool is_observed() const noexcept { return recorder_.has_value(); }
 
   // ---- open_scope ----
   [[nodiscard]] std::uint32_t family(const machine::family_facts& facts) override {
@@ -81,6 +87,10 @@ class scope_on_node final : public open_scope {
   machine::content_ptr put(const machine::task_name& task, machine::content_ptr value,
                            const std::source_location& site) override {
     auto result = node_->put(task, std::move(value), site_of(site));
+    if (recorder_ && result.is_first) [[unlikely]] {
+      const auto now = steady_clock::now();
+      recorder_->add(*node_, node_->record_of(task), recorded_kind::source, {now, now, {}});
+    }
     owner_.wake();
     return std::move(result.refused);
   }
@@ -157,7 +167,10 @@ class scope_on_node final : public open_scope {
     return node_->text_of(task);
   }
   [[nodiscard]] std::string name_of(machine::task_index task) const override {
-    return node_->failure_of(task, {}).task;
+    return node_->text_of(task);
+  }
+  [[nodiscard]] recorder* recording() noexcept override {
+    return recorder_ ? &*recorder_ : nullptr;
   }
   [[nodiscard]] std::shared_ptr<void> keep() override { return owner_.keep(); }
 
@@ -257,6 +270,7 @@ class scope_on_node final : public open_scope {
     opening_ = 0;
     window_ = 0;
     divergences_ = {};
+    recorder_.reset();
     node_.reset();
   }
   /// What a cancelled coroutine does at once may end others.
@@ -268,6 +282,7 @@ class scope_on_node final : public open_scope {
 
   scope_owner& owner_;
   std::optional<node_type> node_;
+  std::optional<recorder> recorder_;
   std::unordered_map<machine::await_number, waiter*> waiting_;
   std::vector<waiter*> at_window_;
   std::vector<waiter*> asking_;

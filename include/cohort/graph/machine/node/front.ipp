@@ -115,10 +115,11 @@ spawn_result basic_node<Any>::put(const task_name& task, content_ptr value, spaw
   draft_.value = std::move(value);
   if (records_[at].spawned) return spawn_again(at);  // [graph S2]
   records_[at].spawned = true;
+  const bool is_first = !records_[at].decided;
   declare(at, draft_, rank_);
   draft_.value = nullptr;
   settle();
-  return {};
+  return {{}, is_first};
 }
 
 // The definition with records instead of names.

@@ -1,0 +1,60 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file
+/// A task of a scope that does more than run its tasks, from its start to its end.
+
+#include <cohort/core/time.hpp>
+#include <cohort/graph/machine/action.hpp>
+#include <cohort/graph/machine/content.hpp>
+#include <cohort/graph/runtime/recorder.hpp>
+#include <cohort/graph/runtime/scope_on_node.hpp>
+
+#include <thread>
+
+namespace cohort::graph::runtime {
+
+/// Made on the loop when the task starts, and told there when it ends, before the machine is.
+template <class Any>
+class observed_run {
+ public:
+  observed_run(scope_on_node<Any>& of, const machine::running_task& task)
+      : scope_(of), index_(task.index) {
+    when_.begin = steady_clock::now();
+  }
+
+  /// On the thread where the body runs.
+  template <class Body>
+  [[nodiscard]] machine::content_ptr run_on_thread(Body&& body) {
+    when_.thread = std::this_thread::get_id();
+    when_.begin = steady_clock::now();
+    const stop_watch until_the_end(when_);
+    return body();
+  }
+  template <class Body>
+  [[nodiscard]] machine::content_ptr run(Body&& body) {
+    return body();
+  }
+
+  void ended(const machine::content& value) {
+    if (when_.thread == std::thread::id()) when_.end = steady_clock::now();
+    if (recorder* const to = scope_.recording()) {
+      to->add(*scope_.node(), index_,
+              value.failed() != nullptr ? recorded_kind::failed : recorded_kind::task, when_);
+    }
+  }
+
+ private:
+  struct stop_watch {
+    explicit stop_watch(run_time& of) noexcept : when(of) {}
+    ~stop_watch() { when.end = steady_clock::now(); }
+    run_time& when;
+  };
+
+  scope_on_node<Any>& scope_;
+  machine::task_index index_;
+  run_time when_;
+};
+
+}  // namespace cohort::graph::runtime

@@ -1,0 +1,257 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+//
+// What a scope keeps beside its values: pictures of what has run on real ranks.
+#include <cohort/graph.hpp>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "coordinator/json.hpp"
+#include "graph/ranks_support.hpp"
+
+namespace {
+
+using namespace graph_test;
+namespace fs = std::filesystem;
+using graph::scope_options;
+
+// ---- a directory that all ranks know ----
+
+asio::awaitable<std::string> made_by_the_first(graph::scope& s) {
+  const auto path = s.tasks<std::string>("path", graph::on(0));
+  if (s.rank() == 0) {
+    std::string name = (fs::temp_directory_path() / "cohort_kept_XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) name.clear();
+    path().put(name);
+  }
+  std::string name = co_await path().get();
+  co_return name;
+}
+
+asio::awaitable<void> nothing_at_all(graph::scope& s) { co_await s.fence(); }
+
+/// All ranks of a test, and a directory of theirs, which goes with it.
+using body_with_directory = task (*)(graph::tasks& all, std::string directory, int rank);
+
+void with_directory(const graph::tasks_options& options, body_with_directory body) {
+  cohort_test::on_world([&](cohort::communicator world) -> task {
+    graph::tasks all(world, options);
+    auto making = all.run("directory", &made_by_the_first);
+    const std::string directory = co_await std::move(making);
+    REQUIRE_FALSE(directory.empty());
+    auto working = body(all, directory, world.rank());
+    co_await std::move(working);
+    auto waiting = all.run("end", &nothing_at_all);
+    co_await std::move(waiting);
+    if (world.rank() == 0) fs::remove_all(directory);
+  });
+}
+
+std::string content_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+int count(const std::string& text, std::string_view part) {
+  int found = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+    ++found;
+  }
+  return found;
+}
+
+// ---- pictures ----
+
+int plus_one(int x) { return x + 1; }
+int no_luck(int) { throw std::runtime_error("no luck"); }
+int sum_of(std::span<const int> all) {
+  int sum = 0;
+  for (const int one : all) sum += one;
+  return sum;
+}
+asio::awaitable<int> slowly(int x) {
+  auto posted = asio::post(co_await asio::this_coro::executor, asio::use_awaitable);
+  co_await std::move(posted);
+  co_return x;
+}
+
+constexpr int width = 5;
+
+/// Five sources, of which five tasks take one each; a coroutine after the first of these; the sum
+/// on the last rank; and one that fails.
+void spawn_picture(graph::scope& s) {
+  const auto x = s.tasks<int>("x");
+  const auto f = s.tasks<&plus_one>("f");
+  std::vector<graph::task<int>> all;
+  for (int i = 0; i < width; ++i) {
+    if (x(i).here()) x(i).put(i);
+    all.push_back(f(i).spawn(take(x(i))));
+  }
+  s.tasks<&slowly>("slow")().spawn(7, after(f(0)));
+  s.tasks<&sum_of>("sum", graph::on(s.size() - 1))().spawn(all);
+  s.tasks<&no_luck>("bad", graph::on(0))().spawn(f(1));
+}
+
+void check_dot(const std::string& text, int ranks) {
+  CHECK(has(text, "digraph \"pictures\""));
+  CHECK(has(text, "8 tasks and 5 sources of " + std::to_string(ranks)));
+  CHECK(has(text, "1 failed."));
+  for (int i = 0; i < width; ++i) {
+    CHECK(count(text, "label=\"x(" + std::to_string(i) + ")\"") == 1);
+    CHECK(count(text, "label=\"f(" + std::to_string(i) + ")\"") == 1);
+  }
+  CHECK(count(text, "label=\"sum()\"") == 1);
+  CHECK(count(text, "label=\"slow()\"") == 1);
+  CHECK(count(text, "label=\"bad()\\nfailed\"") == 1);
+  CHECK(count(text, " -> ") == width + width + 2);
+  CHECK(count(text, "style=bold") == width);
+  CHECK(count(text, "style=dashed") == 1);
+  CHECK_FALSE(has(text, "not recorded"));
+  CHECK_FALSE(has(text, "Recorded more than once"));
+  CHECK_FALSE(has(text, "cohort::recording"));
+}
+
+/// Those that are at home here.
+std::multiset<std::string> names_here(const graph::scope& s) {
+  std::multiset<std::string> names;
+  const auto note = [&](const auto& one) {
+    if (one.here()) names.insert(one.name());
+  };
+  for (int i = 0; i < width; ++i) {
+    note(s.tasks<int>("x")(i));
+    note(s.tasks<&plus_one>("f")(i));
+  }
+  note(s.tasks<&slowly>("slow")());
+  note(s.tasks<&sum_of>("sum", graph::on(s.size() - 1))());
+  note(s.tasks<&no_luck>("bad", graph::on(0))());
+  return names;
+}
+
+std::string of_rank(const std::string& path, int rank, int ranks) {
+  return cohort::trace::path_of_rank(path, rank, ranks);
+}
+
+void check_schedule(const std::string& text, const std::multiset<std::string>& expected) {
+  const cohort_test::json all = cohort_test::parse_json(text);
+  CHECK(all["otherData"]["graph"].text == "pictures");
+  std::multiset<std::string> found;
+  for (const cohort_test::json& one : all["traceEvents"].items) {
+    const cohort_test::json* const what = one.find("cat");
+    if (what == nullptr) continue;
+    if (what->text == "task" || what->text == "source") found.insert(one["name"].text);
+    if (one["name"].text == "sum()") {
+      CHECK(count(one["args"]["reads"].text, "@") == width);
+    }
+    CHECK((one["name"].text == "bad()") == (one["args"].find("failed") != nullptr));
+  }
+  CHECK(found == expected);
+}
+
+task draw_pictures(graph::scope& s, std::string directory) {
+  spawn_picture(s);
+  const auto report = co_await s.fence();
+  CHECK(report.failed == 1);
+  const auto expected = names_here(s);
+  auto drawing = s.write_dot(directory + "/graph.dot");
+  co_await std::move(drawing);
+  s.write_schedule(directory + "/schedule.json");
+  if (s.rank() == 0) check_dot(content_of(directory + "/graph.dot"), s.size());
+  check_schedule(content_of(of_rank(directory + "/schedule.json", s.rank(), s.size())), expected);
+  // A second one of the same window has nothing of the first.
+  auto again = s.write_dot(directory + "/again.dot");
+  co_await std::move(again);
+  if (s.rank() == 0) {
+    CHECK(content_of(directory + "/again.dot") == content_of(directory + "/graph.dot"));
+  }
+}
+
+/// Whether scripts/timeline_merge reads the files of all ranks; true without Python.
+bool merges(const std::string& directory, int ranks) {
+  const fs::path script = fs::path(__FILE__).parent_path() / "../../scripts/timeline_merge";
+  if (!fs::exists(script) || std::system("python3 -c '' > /dev/null 2>&1") != 0) return true;
+  std::string command = "python3 '" + script.string() + "' '" + directory + "/merged.json'";
+  for (int rank = 0; rank < ranks; ++rank) {
+    command += " '" + of_rank(directory + "/schedule.json", rank, ranks) + "'";
+  }
+  command += " > '" + directory + "/report.txt' 2>&1";
+  const bool good = std::system(command.c_str()) == 0;
+  const std::string report = content_of(directory + "/report.txt");
+  INFO(report);
+  CHECK(has(report, "task graph pictures: 8 tasks and 5 sources of " + std::to_string(ranks)));
+  CHECK(has(report, "critical path: "));
+  CHECK(has(report, "1 failed"));
+  return good;
+}
+
+asio::awaitable<int> number_of_ranks(graph::scope& s) { co_return s.size(); }
+
+task draw_and_merge(graph::tasks& all, std::string directory, int rank) {
+  auto drawing = all.run(scope_options("pictures").record(), &draw_pictures, directory);
+  co_await std::move(drawing);  // no failure in its last window
+  auto closing = all.run("ranks", &number_of_ranks);
+  const int ranks = co_await std::move(closing);  // all files are there
+  if (rank == 0) CHECK(merges(directory, ranks));
+}
+
+TEST_CASE("what has run on all ranks is drawn, and each rank writes its schedule", "[graph]") {
+  with_directory({}, &draw_and_merge);
+}
+
+TEST_CASE("with threads the pictures have the same in them", "[graph]") {
+  with_directory(graph::tasks_options().on_threads(2), &draw_and_merge);
+}
+
+task no_picture(graph::scope& s) {
+  auto drawing = s.write_dot("nowhere.dot");
+  std::optional<cohort::error> found;
+  try {
+    co_await std::move(drawing);
+  } catch (const cohort::error& why) {
+    found = why;
+  }
+  REQUIRE(found);
+  CHECK(found->code() == errc::invalid_argument);
+  CHECK(has(found->what(), "scope_options::record"));
+  CHECK_THROWS_AS(s.write_schedule("nowhere.json"), cohort::error);
+}
+
+TEST_CASE("a scope that records nothing draws nothing", "[graph]") { in_scope(&no_picture); }
+
+task repeat_picture(graph::scope& s, std::string directory) {
+  const auto x = s.tasks<int>("x", graph::on(0));
+  const auto f = s.tasks<&plus_one>("f", graph::on(s.size() - 1));
+  f().spawn(take(x()));
+  for (int window = 0; window < 3; ++window) {
+    if (x().here()) x().put(window);
+    if (window < 2) {
+      co_await s.again();
+    } else {
+      co_await s.fence();
+    }
+  }
+  auto drawing = s.write_dot(directory + "/windows.dot", {.title = "three", .most = 100});
+  co_await std::move(drawing);
+  if (s.rank() != 0) co_return;
+  const std::string text = content_of(directory + "/windows.dot");
+  CHECK(has(text, "three: 3 tasks and 3 sources"));
+  CHECK(count(text, "label=\"f()\"") == 3);
+  CHECK(count(text, "style=bold") == 3);
+}
+task repeat_and_draw(graph::tasks& all, std::string directory, int) {
+  auto drawing = all.run(scope_options("windows").record(), &repeat_picture, directory);
+  co_await std::move(drawing);
+}
+
+TEST_CASE("tasks that run in several windows are drawn once in each", "[graph]") {
+  with_directory({}, &repeat_and_draw);
+}
+
+}  // namespace
