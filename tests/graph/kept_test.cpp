@@ -254,4 +254,218 @@ TEST_CASE("tasks that run in several windows are drawn once in each", "[graph]")
   with_directory({}, &repeat_and_draw);
 }
 
+// ---- hashes ----
+
+using graph::task_context;
+using graph::task_hash;
+
+int twice(int x) { return 2 * x; }
+int two_of(int a, int b) { return 10 * a + b; }
+std::string own_hash(task_context& context, int) { return context.hash().text(); }
+asio::awaitable<std::string> own_hash_later(task_context& context, int) {
+  const std::string before = context.hash().text();
+  auto posted = asio::post(co_await asio::this_coro::executor, asio::use_awaitable);
+  co_await std::move(posted);
+  CHECK(context.hash().text() == before);
+  co_return before;
+}
+
+template <class... Parameters>
+void in_hashed_scope(task (*program)(graph::scope&, Parameters...),
+                     std::remove_cvref_t<Parameters>... arguments) {
+  cohort_test::on_world([&](cohort::communicator world) -> task {
+    graph::tasks all(world);
+    auto running = all.run(scope_options("hashes").hash_tasks(), program, arguments...);
+    co_await std::move(running);
+  });
+}
+
+/// Why a task has no hash here.
+template <class Task>
+std::optional<cohort::error> no_hash(const Task& one) {
+  try {
+    static_cast<void>(one.hash());
+  } catch (const cohort::error& why) {
+    return why;
+  }
+  return std::nullopt;
+}
+
+// All spawn all, so that all know all definitions, also before anything has run.
+task hash_by_definitions(graph::scope& s) {
+  const auto f = s.tasks<&plus_one>("f");
+  const auto g = s.tasks<&two_of>("g");
+  const auto tell = s.tasks<&own_hash>("tell");
+  const auto later = s.tasks<&own_hash_later>("later");
+  f(0).spawn(3);
+  for (int i = 1; i < 100; ++i) f(i).spawn(f(i - 1));
+  g(0).spawn(f(99), f(50));
+  tell(0).spawn(g(0));
+  later(0).spawn(g(0));
+  const task_hash before = tell(0).hash();
+  const task_hash before_later = task_hash(later(0));
+  CHECK(before != before_later);  // another function
+  const std::string in_task = co_await tell(0).get();
+  const std::string in_coroutine = co_await later(0).get();
+  CHECK(in_task == before.text());
+  CHECK(in_coroutine == before_later.text());
+  CHECK(tell(0).hash() == before);
+}
+
+TEST_CASE("the hash of a task is the same on all ranks and while it runs", "[graph]") {
+  in_hashed_scope(&hash_by_definitions);
+}
+
+std::vector<double> large(std::vector<double> x) {
+  x.resize(4000);
+  return x;
+}
+std::string own_hash_of(task_context& context, const std::vector<double>&, int) {
+  return context.hash().text();
+}
+
+// The first rank spawns all, and the others do not know of it; one value is too large for a
+// message.
+task hash_that_travels(graph::scope& s) {
+  const int last = s.size() - 1;
+  const auto x = s.tasks<std::vector<double>>("x", graph::on(0));
+  const auto y = s.tasks<int>("y", graph::on(last));
+  const auto f = s.tasks<&large>("f", graph::on(0));
+  const auto tell = s.tasks<&own_hash_of>("tell", graph::on(last));
+  if (x().here()) x().put(std::vector<double>{1, 2, 3});
+  if (y().here()) y().put(4);
+  if (s.rank() == 0) {
+    f().spawn(take(x()));
+    tell().spawn(f(), y());
+  }
+  if (s.size() > 1 && s.rank() == 0) {
+    const auto why = no_hash(tell());
+    REQUIRE(why);
+    CHECK(why->code() == errc::not_local);
+    CHECK(has(why->what(), "cannot tell the hash of tell()"));
+    CHECK(has(why->what(), "y() has not been spawned or put here"));
+  }
+  const std::string told = co_await tell().get();
+  CHECK(told == tell().hash().text());  // it has come with the value
+  // By hand, as any rank can compute it that knows everything.
+  const auto same_x = s.tasks<std::vector<double>>("same_x", graph::block_cyclic(s.size(), 1));
+  const auto same_y = s.tasks<int>("same_y", graph::block_cyclic(s.size(), 1));
+  const auto same_f = s.tasks<&large>("same_f", graph::block_cyclic(s.size(), 1));
+  const auto same_tell = s.tasks<&own_hash_of>("same_tell", graph::block_cyclic(s.size(), 1));
+  const int own = s.rank();
+  same_x(own).put(std::vector<double>{1, 2, 3});
+  same_y(own).put(4);
+  same_f(own).spawn(take(same_x(own)));
+  same_tell(own).spawn(same_f(own), same_y(own));
+  CHECK(same_tell(own).hash().text() == told);
+  co_await s.fence();
+}
+
+TEST_CASE("a hash comes with the value where nobody has spawned the task", "[graph]") {
+  in_hashed_scope(&hash_that_travels);
+}
+
+task different_hashes(graph::scope& s) {
+  const auto f = s.tasks<&plus_one>("f");
+  const auto t = s.tasks<&twice>("t");
+  const auto g = s.tasks<&two_of>("g");
+  f(0).spawn(1);
+  f(1).spawn(2);
+  t(0).spawn(1);
+  g(0).spawn(f(0), f(1));
+  g(1).spawn(f(1), f(0));
+  g(2).spawn(f(0), 3);
+  g(3).spawn(f(0), f(1), after(t(0)));
+  g(4).spawn(1, 2);
+  g(5).spawn(f(0), 2);
+  g(6).spawn(2, f(0));
+  g(7).spawn(t(0), f(1));
+  std::set<task_hash> all{f(0).hash(), f(1).hash(), t(0).hash()};
+  for (int i = 0; i < 8; ++i) all.insert(g(i).hash());
+  CHECK(all.size() == 11);
+  // Other names, placements and orders.
+  const auto same = s.tasks<&two_of>("same", graph::on(0));
+  const auto same_f = s.tasks<&plus_one>("same_f", graph::on(s.size() - 1));
+  same(7, 8).spawn(same_f(4), same_f(2));
+  same_f(2).spawn(2);
+  same_f(4).spawn(1);
+  CHECK(same(7, 8).hash() == g(0).hash());
+  co_await s.fence();
+}
+
+TEST_CASE("tasks that compute something else have other hashes, names do not count", "[graph]") {
+  in_hashed_scope(&different_hashes);
+}
+
+task hash_of_windows(graph::scope& s) {
+  const auto x = s.tasks<int>("x", graph::on(0));
+  const auto tell = s.tasks<&own_hash>("tell", graph::on(s.size() - 1));
+  tell().spawn(take(x()));
+  std::vector<std::string> all;
+  for (int window = 0; window < 3; ++window) {
+    if (x().here()) x().put(window % 2);
+    std::string one = co_await tell().get();
+    CHECK(one == tell().hash().text());
+    all.push_back(std::move(one));
+    co_await s.again();
+  }
+  if (x().here()) {
+    const auto why = no_hash(tell());
+    REQUIRE(why);
+    CHECK(has(why->what(), "x() is a source that was not put in this window"));
+    x().put(7);
+  }
+  co_await s.fence();
+  CHECK(all[0] != all[1]);
+  CHECK(all[0] == all[2]);
+  CHECK(no_hash(tell())->code() == errc::not_local);
+}
+
+TEST_CASE("what is put anew gives another hash", "[graph]") { in_hashed_scope(&hash_of_windows); }
+
+class address {  // no aggregate, so it has no wire format
+ public:
+  explicit address(const void* at) noexcept : at_(at) {}
+  [[nodiscard]] bool is_null() const noexcept { return at_ == nullptr; }
+
+ private:
+  const void* at_;
+};
+int of_address(address one) { return one.is_null() ? 0 : 1; }
+
+task hashes_that_are_not_there(graph::scope& s) {
+  const auto f = s.tasks<&plus_one>("f", graph::on(0));
+  f(0).spawn(f(1));
+  f(1).spawn(f(0));
+  const auto cyclic = no_hash(f(0));
+  REQUIRE(cyclic);
+  CHECK(cyclic->code() == errc::cycle);
+  const auto a = s.tasks<&of_address>("a", graph::block_cyclic(s.size(), 1));
+  a(s.rank()).spawn(address{&s});
+  const auto no_format = no_hash(a(s.rank()));
+  REQUIRE(no_format);
+  CHECK(no_format->code() == errc::not_supported);
+  CHECK(has(no_format->what(), "has an argument without a wire format"));
+  CHECK(no_hash(f(9))->code() == errc::not_local);
+  const auto report = co_await s.fence();
+  CHECK(report.failed == 2);
+  co_await s.fence();
+}
+
+TEST_CASE("why a task has no hash is told", "[graph]") {
+  in_hashed_scope(&hashes_that_are_not_there);
+}
+
+task no_hashes(graph::scope& s) {
+  const auto f = s.tasks<&plus_one>("f");
+  f(0).spawn(1);
+  const auto why = no_hash(f(0));
+  REQUIRE(why);
+  CHECK(why->code() == errc::not_supported);
+  CHECK(has(why->what(), "scope_options::hash_tasks"));
+  co_await s.fence();
+}
+
+TEST_CASE("a scope that does not hash says so", "[graph]") { in_scope(&no_hashes); }
+
 }  // namespace

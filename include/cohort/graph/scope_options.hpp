@@ -29,12 +29,22 @@ class scope_options {
     return std::move(*this);
   }
 
+  /// Hashes the tasks of the scope, for task::hash and task_context::hash. All ranks say the same.
+  /// *Cost*: about 1 microsecond for each task, and 4 for each KiB of what is put; 32 bytes in the
+  /// message of a value.
+  [[nodiscard]] scope_options hash_tasks() && {
+    hashes_ = true;
+    return std::move(*this);
+  }
+
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  [[nodiscard]] bool hashes() const noexcept { return hashes_; }
   [[nodiscard]] bool records() const noexcept { return records_; }
   [[nodiscard]] const recording_options& recording() const noexcept { return recording_; }
 
  private:
   std::string name_;
+  bool hashes_ = false;
   bool records_ = false;
   recording_options recording_;
 };

@@ -57,12 +57,14 @@ class task : public runtime::task_handle {
   void put(Value&& value) const {
     constexpr bool converts = std::constructible_from<T, Value>;
     static_assert(converts, "put: this is no value of the type that the task has");
-    if constexpr (converts) put_content(runtime::make_value<T>(std::forward<Value>(value)));
+    if constexpr (converts) {
+      put_content(runtime::make_value<T>(std::forward<Value>(value)), runtime::hasher_of<T>());
+    }
   }
   void put() const
     requires std::is_void_v<T>
   {
-    put_content(runtime::make_value<nothing>());
+    put_content(runtime::make_value<nothing>(), runtime::hasher_of<nothing>());
   }
 };
 

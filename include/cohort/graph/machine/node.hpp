@@ -76,7 +76,9 @@ class basic_node {
   // ---- the program of this rank ----
   spawn_result spawn(const task_name& task, const definition_view& what, spawn_site site);
   /// Its home puts the value of a source; elsewhere refused.
-  spawn_result put(const task_name& task, content_ptr value, spawn_site site);
+  /// The hash is as by `note_hash`, if the value is that of the task.
+  spawn_result put(const task_name& task, content_ptr value, spawn_site site,
+                   const value_hash* hash = nullptr);
   /// The end of a handle of an earlier window, which its caller has found (graph K4).
   [[nodiscard]] content_ptr stale(const task_name& task, std::uint32_t named_in,
                                   spawn_site site) const;
@@ -108,6 +110,14 @@ class basic_node {
   /// What `ended` gets for a task that has thrown: all facts but those of the exception.
   [[nodiscard]] failure failure_of(task_index which, std::string_view what,
                                    std::vector<std::byte> exception = {}) const;
+
+  /// Of a task that is running here: the hash that its value will have.
+  void note_hash(task_index which, const value_hash& hash) { hashes_[which] = hash; }
+  /// That of a value, or of a task that is running here. Null if there is none.
+  [[nodiscard]] const value_hash* noted_hash(task_index which) const {
+    const auto at = hashes_.find(which);
+    return at == hashes_.end() ? nullptr : &at->second;
+  }
 
   // ---- actions ----
   [[nodiscard]] std::span<action> actions() noexcept { return actions_; }
@@ -203,6 +213,7 @@ class basic_node {
   void consumer(index value, index task, use_kind use);
   void send_value(index value, int to, bool pushed);
   void use_pushed(index value);
+  [[nodiscard]] std::optional<value_hash> hash_to_send(index value) const;
   void on_val(int from, value_message one);
   void on_credit(int from, const credit_message& one);
   void arrive(index value, content_ptr what);
@@ -354,6 +365,7 @@ class basic_node {
   std::vector<std::pair<index, index>> unsent_claims_;  // value, taker
   std::uint32_t unsent_count_ = 0;
   std::uint32_t queued_ = 0;                              // grants that wait for a tag
+  std::unordered_map<index, value_hash> hashes_;          // of values (graph U4)
   std::unordered_map<index, std::size_t> offers_;         // parked (graph L2)
   std::unordered_map<index, content_ptr> held_;           // taken, and still offered (graph M3)
   std::unordered_map<index, std::vector<index>> asking_;  // takers that wait for an answer

@@ -274,6 +274,11 @@ std::unique_ptr<prepared_call> prepare_function(call& what) {
 }
 
 template <auto F>
+function_identity identity_of(const std::string* version) {
+  return version == nullptr ? function_identity::of<F>() : function_identity::of<F>(*version);
+}
+
+template <auto F>
 const task_code& code_of() {
   static constexpr task_code code = [] {
     task_code ways;
@@ -281,9 +286,11 @@ const task_code& code_of() {
       return ways;  // the compiler has said why
     } else if constexpr (function<F>::is_coroutine) {
       ways.start = &start_coroutine<F>;
+      ways.identity = &identity_of<F>;
     } else {
       ways.run = &run_function<F>;
       if constexpr (!function<F>::takes_context) ways.prepare = &prepare_function<F>;
+      ways.identity = &identity_of<F>;
     }
     return ways;
   }();

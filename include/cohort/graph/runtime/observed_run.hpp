@@ -10,7 +10,10 @@
 #include <cohort/graph/machine/content.hpp>
 #include <cohort/graph/runtime/recorder.hpp>
 #include <cohort/graph/runtime/scope_on_node.hpp>
+#include <cohort/graph/runtime/task_hashes.hpp>
+#include <cohort/graph/task_hash.hpp>
 
+#include <optional>
 #include <thread>
 
 namespace cohort::graph::runtime {
@@ -21,6 +24,10 @@ class observed_run {
  public:
   observed_run(scope_on_node<Any>& of, const machine::running_task& task)
       : scope_(of), index_(task.index) {
+    if (task_hashes<Any>* const hashes = of.hashes()) {
+      hash_ = hashes->of_ready(*of.node(), index_);
+      if (hash_) of.node()->note_hash(index_, hash_->bytes());
+    }
     when_.begin = steady_clock::now();
   }
 
@@ -54,6 +61,7 @@ class observed_run {
 
   scope_on_node<Any>& scope_;
   machine::task_index index_;
+  std::optional<task_hash> hash_;
   run_time when_;
 };
 

@@ -16,6 +16,7 @@
 #include <cohort/graph/machine/names.hpp>
 #include <cohort/graph/machine/report.hpp>
 #include <cohort/graph/machine/stall.hpp>
+#include <cohort/graph/task_hash.hpp>
 #include <cohort/progress/engine.hpp>
 
 #include <atomic>
@@ -58,6 +59,9 @@ class waiter {
   ~waiter() = default;
 };
 
+/// How a source is hashed; null where its type has no wire format.
+using source_hasher = task_hash (*)(machine::content& value);
+
 /// See above. Open from when it is made until its window is closed; then the object stays, so that
 /// handles which are left can see that they are stale (graph K4), and is used again.
 class open_scope {
@@ -86,7 +90,7 @@ class open_scope {
                                      const machine::definition_view& what,
                                      const std::source_location& site) = 0;
   virtual machine::content_ptr put(const machine::task_name& task, machine::content_ptr value,
-                                   const std::source_location& site) = 0;
+                                   source_hasher hasher, const std::source_location& site) = 0;
   /// What a handle ends with that names a task of an earlier window (graph K4).
   [[nodiscard]] virtual machine::content_ptr stale(const machine::task_name& task,
                                                    std::uint64_t window,
@@ -108,6 +112,9 @@ class open_scope {
   virtual void cancel(machine::failure cause) = 0;
   [[nodiscard]] virtual std::string text_of(const machine::task_name& task) const = 0;
   [[nodiscard]] virtual std::string name_of(machine::task_index task) const = 0;
+  /// Throw cohort::error if this rank does not know it, and why.
+  [[nodiscard]] virtual task_hash hash_of(const machine::task_name& task) = 0;
+  [[nodiscard]] virtual task_hash hash_of(machine::task_index task) = 0;
   /// Null if nothing is recorded.
   [[nodiscard]] virtual recorder* recording() noexcept = 0;
   /// Keeps this and all that it needs.
@@ -158,6 +165,8 @@ struct task_code {
   asio::awaitable<machine::content_ptr> (*start)(call&) = nullptr;
   /// Null for one that takes a task_context.
   std::unique_ptr<prepared_call> (*prepare)(call&) = nullptr;
+  /// Which function it is, for the hash; without a version, that of this build.
+  function_identity (*identity)(const std::string* version) = nullptr;
 };
 
 /// As it is in the function table.

@@ -77,6 +77,7 @@ class rank_host final : public host,
     with.credit = options_.credit;
     with.fail_fast = options_.fail_fast;
     with.agreed = agreed();
+    if (asked.hashes()) with.agreed += ", hashes";
     scope& one = free_scope();
     one.open(endpoint_, {hash_of(asked.name()).low, ++at->second}, with, asked);
     open_.push_back(&one);

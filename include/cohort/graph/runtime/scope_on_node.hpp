@@ -11,6 +11,7 @@
 #include <cohort/graph/machine/node.hpp>
 #include <cohort/graph/runtime/open_scope.hpp>
 #include <cohort/graph/runtime/recorder.hpp>
+#include <cohort/graph/runtime/task_hashes.hpp>
 #include <cohort/graph/scope_options.hpp>
 
 #include <algorithm>
@@ -58,7 +59,9 @@ class scope_on_node final : public open_scope {
 
   void open(machine::basic_endpoint<Any>& all, const machine::scope_id& id,
             const machine::node_options& options, const scope_options& with) {
+    if (with.hashes()) hashes_.emplace(rank_);
     if (with.records()) recorder_.emplace(rank_, with.name(), with.recording());
+    observed_ = recorder_ || hashes_;
     node_.emplace(all, id, options);
     id_ = id;
     opening_ = owner_.next_number();
@@ -72,7 +75,9 @@ class scope_on_node final : public open_scope {
   [[nodiscard]] node_type* node() noexcept { return node_ ? &*node_ : nullptr; }
 
   /// Whether its tasks run as an observed_run says.
-  [[nodiscard]] bool is_observed() const noexcept { return recorder_.has_value(); }
+  [[nodiscard]] bool is_observed() const noexcept { return observed_; }
+  /// Null if its tasks are not hashed.
+  [[nodiscard]] task_hashes<Any>* hashes() noexcept { return hashes_ ? &*hashes_ : nullptr; }
 
   // ---- open_scope ----
   [[nodiscard]] std::uint32_t family(const machine::family_facts& facts) override {
@@ -85,8 +90,13 @@ class scope_on_node final : public open_scope {
     return std::move(result.refused);
   }
   machine::content_ptr put(const machine::task_name& task, machine::content_ptr value,
-                           const std::source_location& site) override {
-    auto result = node_->put(task, std::move(value), site_of(site));
+                           source_hasher hasher, const std::source_location& site) override {
+    task_hash hash;
+    const bool hashed = hashes_ && hasher != nullptr && task.what.home == rank_;
+    if (hashed) [[unlikely]]
+      hash = hasher(*value);
+    auto result =
+        node_->put(task, std::move(value), site_of(site), hashed ? &hash.bytes() : nullptr);
     if (recorder_ && result.is_first) [[unlikely]] {
       const auto now = steady_clock::now();
       recorder_->add(*node_, node_->record_of(task), recorded_kind::source, {now, now, {}});
@@ -169,6 +179,14 @@ class scope_on_node final : public open_scope {
   [[nodiscard]] std::string name_of(machine::task_index task) const override {
     return node_->text_of(task);
   }
+  [[nodiscard]] task_hash hash_of(const machine::task_name& task) override {
+    must_hash();
+    return hashes_->of(*node_, node_->record_of(task));
+  }
+  [[nodiscard]] task_hash hash_of(machine::task_index task) override {
+    must_hash();
+    return hashes_->of(*node_, task);
+  }
   [[nodiscard]] recorder* recording() noexcept override {
     return recorder_ ? &*recorder_ : nullptr;
   }
@@ -210,6 +228,12 @@ class scope_on_node final : public open_scope {
   }
   [[nodiscard]] std::uint64_t window_number() const noexcept {
     return (opening_ << 32U) | node_->window();
+  }
+  void must_hash() const {
+    if (node_ && hashes_) return;
+    throw cohort::error(
+        errc::not_supported,
+        "graph: the tasks of this scope are not hashed: see scope_options::hash_tasks");
   }
   bool act(machine::action& one) {
     switch (one.kind) {
@@ -271,6 +295,7 @@ class scope_on_node final : public open_scope {
     window_ = 0;
     divergences_ = {};
     recorder_.reset();
+    hashes_.reset();
     node_.reset();
   }
   /// What a cancelled coroutine does at once may end others.
@@ -282,7 +307,9 @@ class scope_on_node final : public open_scope {
 
   scope_owner& owner_;
   std::optional<node_type> node_;
+  bool observed_ = false;
   std::optional<recorder> recorder_;
+  std::optional<task_hashes<Any>> hashes_;
   std::unordered_map<machine::await_number, waiter*> waiting_;
   std::vector<waiter*> at_window_;
   std::vector<waiter*> asking_;

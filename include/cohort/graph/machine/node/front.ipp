@@ -101,7 +101,8 @@ spawn_result basic_node<Any>::spawn(const task_name& task, const definition_view
 
 // Its value is its definition; it is not announced, for nobody else can put it. [graph A1]
 template <class Any>
-spawn_result basic_node<Any>::put(const task_name& task, content_ptr value, spawn_site site) {
+spawn_result basic_node<Any>::put(const task_name& task, content_ptr value, spawn_site site,
+                                  const value_hash* hash) {
   if (cancelled_ || closed_) return {refused_by_end()};  // [graph S4]
   if (task.what.home != rank_) {                         // [graph S3] [graph S5]
     return refuse(task, errc::not_local,
@@ -116,6 +117,7 @@ spawn_result basic_node<Any>::put(const task_name& task, content_ptr value, spaw
   if (records_[at].spawned) return spawn_again(at);  // [graph S2]
   records_[at].spawned = true;
   const bool is_first = !records_[at].decided;
+  if (is_first && hash != nullptr) hashes_[at] = *hash;  // [graph U4]
   declare(at, draft_, rank_);
   draft_.value = nullptr;
   settle();

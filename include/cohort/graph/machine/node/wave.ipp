@@ -258,6 +258,7 @@ void basic_node<Any>::clear_exchange() {
   unsent_.clear();
   unsent_claims_.clear();
   unsent_count_ = 0;
+  hashes_.clear();
   offers_.clear();
   held_.clear();
   asking_.clear();
