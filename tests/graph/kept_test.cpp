@@ -4,6 +4,10 @@
 // What a scope keeps beside its values: pictures of what has run on real ranks.
 #include <cohort/graph.hpp>
 
+#include <asio/experimental/awaitable_operators.hpp>
+
+#include <atomic>
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -467,5 +471,327 @@ task no_hashes(graph::scope& s) {
 }
 
 TEST_CASE("a scope that does not hash says so", "[graph]") { in_scope(&no_hashes); }
+
+// ---- results ----
+
+std::atomic<int> runs = 0;  // of the functions below, on this rank
+
+int counted(int x) {
+  ++runs;
+  return 3 * x;
+}
+asio::awaitable<int> counted_slowly(int x) {
+  auto posted = asio::post(co_await asio::this_coro::executor, asio::use_awaitable);
+  co_await std::move(posted);
+  ++runs;
+  co_return x + 100;
+}
+std::vector<double> counted_large(int x, const std::vector<double>& first) {
+  ++runs;
+  std::vector<double> all(5000, x);
+  all[0] = first.empty() ? 0 : first[0];
+  return all;
+}
+void counted_nothing(int) { ++runs; }
+std::string counted_sum(task_context& context, std::span<const int> all, std::vector<double> last) {
+  ++runs;
+  int sum = 0;
+  for (const int one : all) sum += one;
+  CHECK(context.size() > 0);
+  return std::to_string(sum) + "," + std::to_string(last.size()) + "," + std::to_string(last[4]);
+}
+
+struct kept_program {
+  graph::function_version version = "1";
+  int first = 1;             ///< an argument
+  double put = 2;            ///< a source
+  bool other_order = false;  ///< of two dependencies
+  bool one_spawns = false;
+};
+
+struct kept_outcome {
+  std::string sum;
+  std::vector<std::string> hashes;
+
+  friend bool operator==(const kept_outcome&, const kept_outcome&) = default;
+};
+
+constexpr int kept_tasks = 4 + 1 + 1 + 1 + 1;
+
+asio::awaitable<kept_outcome> run_kept(graph::scope& s, kept_program with) {
+  const auto x = s.tasks<std::vector<double>>("x", graph::on(s.size() - 1));
+  if (x().here()) x().put(std::vector<double>{with.put});
+  const auto large = s.tasks<&counted_large>("large", graph::on(0));
+  const auto sum = s.tasks<&counted_sum>("sum", graph::on(s.size() - 1));
+  if (!with.one_spawns || s.rank() == 0) {  // others do not know what is cached
+    const auto f = s.tasks<&counted>("f").cached(with.version);
+    const auto slow = s.tasks<&counted_slowly>("slow").cached(with.version);
+    const auto none = s.tasks<&counted_nothing>("none").cached(with.version);
+    const auto large_cached = large.cached(with.version);
+    const auto sum_cached = sum.cached(with.version);
+    std::vector<graph::task<int>> all;
+    for (int i = 0; i < 4; ++i) all.push_back(f(i).spawn(with.first + i));
+    slow().spawn(f(0));
+    if (with.other_order) std::swap(all[1], all[2]);
+    all.push_back(slow());
+    none().spawn(5, after(f(1)));
+    large_cached().spawn(f(3), x());
+    sum_cached().spawn(all, take(large_cached()), after(none()));
+  }
+  kept_outcome outcome;
+  outcome.sum = co_await sum().get();
+  outcome.hashes.push_back(sum().hash().text());
+  co_await s.fence();
+  co_return outcome;
+}
+
+/// Runs it, and tells how many tasks have run on all ranks together.
+asio::awaitable<int> runs_everywhere(graph::scope& s, int here) {
+  const auto each = s.tasks<int>("runs", graph::block_cyclic(s.size(), 1));
+  each(s.rank()).put(here);
+  int sum = 0;
+  for (int rank = 0; rank < s.size(); ++rank) sum += co_await each(rank).get();
+  co_return sum;
+}
+
+asio::awaitable<kept_outcome> run_and_count(graph::tasks& all, std::string directory,
+                                            kept_program with, int expected) {
+  runs = 0;
+  auto running = all.run(scope_options("kept").results(directory), &run_kept, with);
+  kept_outcome outcome = co_await std::move(running);
+  auto counting = all.run("count", &runs_everywhere, runs.load());
+  const int counted_runs = co_await std::move(counting);
+  CHECK(counted_runs == expected);
+  co_return outcome;
+}
+
+int files_in(const std::string& directory) {
+  return static_cast<int>(std::distance(fs::directory_iterator(directory), {}));
+}
+
+task run_twice(graph::tasks& all, std::string directory, int) {
+  auto first = run_and_count(all, directory, {}, kept_tasks);
+  const kept_outcome one = co_await std::move(first);
+  CHECK(one.sum == "133,5000,12.000000");
+  CHECK(files_in(directory) == kept_tasks);
+  auto second = run_and_count(all, directory, {}, 0);
+  const kept_outcome two = co_await std::move(second);
+  CHECK(two == one);
+  // Who spawns is no part of it.
+  auto third = run_and_count(all, directory, {.one_spawns = true}, 0);
+  const kept_outcome three = co_await std::move(third);
+  CHECK(three == one);
+}
+
+TEST_CASE("what was kept does not run again, whoever spawns it", "[graph]") {
+  with_directory({}, &run_twice);
+}
+
+TEST_CASE("what was kept does not run again on threads", "[graph]") {
+  with_directory(graph::tasks_options().on_threads(1), &run_twice);
+}
+
+task run_one_spawner_twice(graph::tasks& all, std::string directory, int) {
+  auto first = run_and_count(all, directory, {.one_spawns = true}, kept_tasks);
+  const kept_outcome one = co_await std::move(first);
+  auto second = run_and_count(all, directory, {.one_spawns = true}, 0);
+  const kept_outcome two = co_await std::move(second);
+  CHECK(two == one);
+}
+
+TEST_CASE("a rank that has not named a family keeps and finds its results", "[graph]") {
+  with_directory({}, &run_one_spawner_twice);
+}
+
+task run_others(graph::tasks& all, std::string directory, int) {
+  auto first = run_and_count(all, directory, {}, kept_tasks);
+  const kept_outcome one = co_await std::move(first);
+  auto other_version = run_and_count(all, directory, {.version = 2}, kept_tasks);
+  const kept_outcome two = co_await std::move(other_version);
+  CHECK(two.sum == one.sum);
+  CHECK(two.hashes != one.hashes);
+  // f(0) to f(2) of the second are f(1) to f(3) of the first.
+  auto other_argument = run_and_count(all, directory, {.first = 2}, kept_tasks - 3);
+  const kept_outcome three = co_await std::move(other_argument);
+  CHECK(three.sum == "148,5000,15.000000");
+  auto other_source = run_and_count(all, directory, {.put = 3}, 2);  // large and sum
+  const kept_outcome four = co_await std::move(other_source);
+  CHECK(four.hashes != one.hashes);
+  auto other_order = run_and_count(all, directory, {.other_order = true}, 1);  // sum
+  const kept_outcome five = co_await std::move(other_order);
+  CHECK(five.hashes != one.hashes);
+  auto as_before = run_and_count(all, directory, {}, 0);
+  const kept_outcome six = co_await std::move(as_before);
+  CHECK(six == one);
+}
+
+TEST_CASE("another version, argument, source or dependency is another task", "[graph]") {
+  with_directory({}, &run_others);
+}
+
+task damage_one(graph::tasks& all, std::string directory, int rank) {
+  auto first = run_and_count(all, directory, {}, kept_tasks);
+  const kept_outcome one = co_await std::move(first);
+  if (rank == 0) {
+    const std::string path = directory + "/" + one.hashes[0];
+    std::string bytes = content_of(path);
+    REQUIRE(bytes.size() > 90);
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
+  auto waiting = all.run("damaged", &nothing_at_all);
+  co_await std::move(waiting);
+  auto second = run_and_count(all, directory, {}, 1);
+  const kept_outcome two = co_await std::move(second);
+  CHECK(two == one);
+  auto third = run_and_count(all, directory, {}, 0);
+  const kept_outcome three = co_await std::move(third);
+  CHECK(three == one);
+}
+
+TEST_CASE("a result that was damaged is computed anew", "[graph]") {
+  with_directory({}, &damage_one);
+}
+
+double counted_double(int x) {
+  ++runs;
+  return x / 2.0;
+}
+asio::awaitable<std::string> one_double(graph::scope& s) {
+  const auto f = s.tasks<&counted_double>("f", graph::on(0)).cached("1");
+  f().spawn(3);
+  const double value = co_await f().get();
+  CHECK(value == 1.5);
+  co_return f().hash().text();
+}
+task spoil_one(graph::tasks& all, std::string directory, int rank) {
+  runs = 0;
+  auto first = all.run(scope_options("one").results(directory), &one_double);
+  const std::string hash = co_await std::move(first);
+  if (rank == 0) {
+    CHECK(runs == 1);
+    fs::remove(directory + "/" + hash);
+    cohort::sha256_digest bytes;
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      bytes[i] = static_cast<std::byte>(std::stoi(hash.substr(2 * i, 2), nullptr, 16));
+    }
+    graph::result_store results(directory);
+    REQUIRE(results.keep(task_hash(bytes), std::vector<std::byte>(3)));  // no double
+  }
+  auto second = all.run(scope_options("one").results(directory), &one_double);
+  const std::string same = co_await std::move(second);
+  CHECK(same == hash);
+  auto third = all.run(scope_options("one").results(directory), &one_double);
+  static_cast<void>(co_await std::move(third));
+  if (rank == 0) CHECK(runs == 2);
+}
+
+TEST_CASE("a result that does not decode is discarded and computed anew", "[graph]") {
+  with_directory({}, &spoil_one);
+}
+
+int counted_failure(int) {
+  ++runs;
+  throw std::runtime_error("not today");
+}
+task fail_cached(graph::scope& s) {
+  const auto f = s.tasks<&counted_failure>("f", graph::on(0)).cached("1");
+  f().spawn(1);
+  const auto why = co_await error_of(f().get());
+  CHECK(why->code() == errc::task_failed);
+  co_await s.fence();
+}
+task fail_twice(graph::tasks& all, std::string directory, int rank) {
+  runs = 0;
+  for (int i = 0; i < 2; ++i) {
+    auto running = all.run(scope_options("fails").results(directory), &fail_cached);
+    co_await std::move(running);
+  }
+  if (rank == 0) CHECK(runs == 2);
+  if (rank == 0) CHECK(files_in(directory) == 0);
+}
+
+TEST_CASE("a task that fails is not kept", "[graph]") { with_directory({}, &fail_twice); }
+
+task share(graph::tasks& all, std::string directory, int) {
+  using asio::experimental::awaitable_operators::operator&&;
+  runs = 0;
+  auto left = all.run(scope_options("left").results(directory), &run_kept, kept_program{});
+  auto right = all.run(scope_options("right").results(directory), &run_kept, kept_program{});
+  auto both = std::move(left) && std::move(right);
+  const auto [one, other] = co_await std::move(both);
+  CHECK(one == other);
+  const bool some = runs <= 2 * kept_tasks;
+  CHECK(some);
+  auto again = run_and_count(all, directory, {}, 0);
+  const kept_outcome later = co_await std::move(again);
+  CHECK(later == one);
+}
+
+TEST_CASE("two scopes share a directory", "[graph]") { with_directory({}, &share); }
+
+asio::awaitable<kept_outcome> keep_without_directory(graph::scope& s) {
+  auto running = run_kept(s, {});
+  kept_outcome outcome = co_await std::move(running);
+  co_return outcome;
+}
+task only_hash(graph::tasks& all, std::string directory, int) {
+  auto kept = run_and_count(all, directory, {}, kept_tasks);
+  const kept_outcome one = co_await std::move(kept);
+  runs = 0;
+  auto hashed = all.run(scope_options("hashed").hash_tasks(), &keep_without_directory);
+  const kept_outcome two = co_await std::move(hashed);
+  CHECK(two == one);
+  auto counting = all.run("count", &runs_everywhere, runs.load());
+  const int counted_runs = co_await std::move(counting);
+  CHECK(counted_runs == kept_tasks);
+}
+
+TEST_CASE("without a directory cached tasks run, and have the same hash", "[graph]") {
+  with_directory({}, &only_hash);
+}
+
+task no_directory(graph::tasks& all, std::string directory, int rank) {
+  if (rank == 0) std::ofstream(directory + "/file") << "in the way";
+  auto waiting = all.run("ready", &nothing_at_all);
+  co_await std::move(waiting);
+  const std::string given = rank == 0 ? directory + "/file/below" : directory;
+  std::optional<std::string> found;
+  try {
+    auto running = all.run(scope_options("kept").results(given), &run_kept, kept_program{});
+    static_cast<void>(co_await std::move(running));
+  } catch (const cohort::error& why) {
+    found = why.what();
+  }
+  REQUIRE(found);
+  INFO(*found);
+  CHECK(has(*found, "/file/below"));
+}
+
+TEST_CASE("a directory that cannot be made ends the scope on all ranks", "[graph]") {
+  with_directory({}, &no_directory);
+}
+
+task wrong_versions(graph::scope& s) {
+  const auto f = s.tasks<[](int x) { return x; }>("f");
+  std::optional<cohort::error> found;
+  try {
+    static_cast<void>(f.cached("1"));
+  } catch (const cohort::error& why) {
+    found = why;
+  }
+  REQUIRE(found);
+  CHECK(found->code() == errc::invalid_argument);
+  CHECK(has(found->what(), "a lambda has no name that lasts"));
+  CHECK_NOTHROW(f.cached());
+  const auto g = s.tasks<&counted>("g").cached("1");
+  CHECK_NOTHROW(g.cached("1"));
+  CHECK_THROWS_AS(g.cached("2"), cohort::error);
+  co_await s.fence();
+}
+
+TEST_CASE("what is wrong with a version is told where it is given", "[graph]") {
+  in_hashed_scope(&wrong_versions);
+}
 
 }  // namespace

@@ -6,6 +6,7 @@
 /// What a scope is opened with.
 
 #include <cohort/graph/recording.hpp>
+#include <cohort/graph/result_store.hpp>
 
 #include <string>
 #include <utility>
@@ -37,14 +38,29 @@ class scope_options {
     return std::move(*this);
   }
 
+  /// Keeps the results of families that are marked `.cached()` in this directory, and does not run
+  /// what is there (docs/graph.md). It hashes the tasks, so all ranks give one, which need not be
+  /// the same. Where it cannot be made or written, `run` throws.
+  [[nodiscard]] scope_options results(std::string directory,
+                                      const result_store_options& with = {}) && {
+    hashes_ = true;
+    directory_ = std::move(directory);
+    store_ = with;
+    return std::move(*this);
+  }
+
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] bool hashes() const noexcept { return hashes_; }
+  [[nodiscard]] const std::string& directory() const noexcept { return directory_; }
+  [[nodiscard]] const result_store_options& store() const noexcept { return store_; }
   [[nodiscard]] bool records() const noexcept { return records_; }
   [[nodiscard]] const recording_options& recording() const noexcept { return recording_; }
 
  private:
   std::string name_;
   bool hashes_ = false;
+  std::string directory_;
+  result_store_options store_;
   bool records_ = false;
   recording_options recording_;
 };

@@ -123,6 +123,16 @@ class family {
       : family_(scope, who, name, where, runtime::facts_of<T, F...>(name, where)),
         function_(runtime::number_of<F...>()) {}
 
+  /// The results of these tasks are kept, and what is there does not run, in a scope that has a
+  /// directory for them (scope_options::results). That holds for all of this name that this rank
+  /// spawns from now on; who spawns one marks the family. Without a version each build of the
+  /// program has results of its own. With one you promise that the function always gives the same
+  /// under it: see function_version.
+  /// *Throws* cohort::error where the function cannot be identified: invalid_argument for a version
+  /// of a lambda, or for a second function of the same name; not_supported without a build id.
+  family cached() const { return cached_as({}); }
+  family cached(const function_version& version) const { return cached_as(version.text()); }
+
   /// Names a task by up to six integers, also one that is never spawned.
   task_type operator()(site where = site::current()) const { return of<0>({}, where); }
   task_type operator()(index a, site where = site::current()) const {
@@ -155,6 +165,20 @@ class family {
   }
 
  private:
+  family cached_as(const std::string& version) const {
+    static_assert(spawns, "cached: these are sources, and nothing is run for them");
+    constexpr bool comes_back =
+        std::is_void_v<T> || runtime::raw_value<T> ||
+        (runtime::has_wire_format<value_of<T>>() && std::default_initializable<value_of<T>>);
+    static_assert(!spawns || comes_back,
+                  "cached: the result has no wire format, or no default constructor");
+    if constexpr (spawns && comes_back) {
+      const auto* const given = version.empty() ? nullptr : &version;
+      (static_cast<void>(runtime::identity_of<F>(given)), ...);
+      family_.scope->cache(family_.number, version);
+    }
+    return *this;
+  }
   template <std::size_t Count>
   task_type of(const std::array<std::int64_t, machine::most_indices>& all,
                const site& where) const {

@@ -128,9 +128,12 @@ class tasks {
     runtime::opened_scope open(host, host->open(with));
     runtime::kept_result<result> kept;
     scope mine(*open, machine::producer{}, false);
-    auto work = runtime::outcome_of_program<result>(
-        program(mine, std::forward<Parameters>(arguments)...), kept);
-    std::exception_ptr thrown = co_await std::move(work);
+    std::exception_ptr thrown = open.prepare(with);
+    if (!thrown) {
+      auto work = runtime::outcome_of_program<result>(
+          program(mine, std::forward<Parameters>(arguments)...), kept);
+      thrown = co_await std::move(work);
+    }
     // What has cancelled the program must not keep the scope from closing.
     const bool throws = co_await asio::this_coro::throw_if_cancelled();
     co_await asio::this_coro::throw_if_cancelled(false);

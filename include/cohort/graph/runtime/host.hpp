@@ -8,6 +8,7 @@
 #include <cohort/comm/communicator.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/graph/error.hpp>
+#include <cohort/graph/result_store.hpp>
 #include <cohort/graph/runtime/await.hpp>
 #include <cohort/graph/runtime/open_scope.hpp>
 #include <cohort/graph/scope_options.hpp>
@@ -87,6 +88,16 @@ class opened_scope {
     if (scope_->opening() == opening_) host_->abandon(*scope_);
   }
 
+  /// Does what the options ask for and what may fail. Null, or why it has.
+  [[nodiscard]] std::exception_ptr prepare(const scope_options& with) const noexcept try {
+    if (with.directory().empty()) return nullptr;
+    auto results = std::make_shared<result_store>(with.directory(), with.store());
+    if (scope_->rank() == 0) results->trim();
+    scope_->keep_results(std::move(results));
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
   [[nodiscard]] open_scope& operator*() const noexcept { return *scope_; }
   /// Completes when all ranks have closed it, with what has to be said.
   [[nodiscard]] asio::awaitable<report> close() const {

@@ -16,6 +16,7 @@
 #include <cohort/graph/machine/names.hpp>
 #include <cohort/graph/machine/report.hpp>
 #include <cohort/graph/machine/stall.hpp>
+#include <cohort/graph/result_store.hpp>
 #include <cohort/graph/task_hash.hpp>
 #include <cohort/progress/engine.hpp>
 
@@ -25,6 +26,7 @@
 #include <exception>
 #include <memory>
 #include <source_location>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -115,6 +117,11 @@ class open_scope {
   /// Throw cohort::error if this rank does not know it, and why.
   [[nodiscard]] virtual task_hash hash_of(const machine::task_name& task) = 0;
   [[nodiscard]] virtual task_hash hash_of(machine::task_index task) = 0;
+  /// Of a family of this scope: results of its tasks are kept, under this version or, if that is
+  /// empty, that of the build. Throws cohort::error where it is another one already.
+  virtual void cache(std::uint32_t family, const std::string& version) = 0;
+  /// Where results are kept. Before anything runs.
+  virtual void keep_results(std::shared_ptr<result_store> in) = 0;
   /// Null if nothing is recorded.
   [[nodiscard]] virtual recorder* recording() noexcept = 0;
   /// Keeps this and all that it needs.
@@ -124,6 +131,9 @@ class open_scope {
   // Of a spawn, so that it allocates nothing.
   std::vector<std::byte> arguments;
   std::vector<machine::dependency> dependencies;
+  /// Of families that are cached, by number, what the arguments of their tasks begin with; of
+  /// others nothing.
+  std::vector<std::vector<std::byte>> beginnings;
 
  protected:
   open_scope(progress::engine& engine, int rank, int ranks) noexcept
@@ -167,6 +177,8 @@ struct task_code {
   std::unique_ptr<prepared_call> (*prepare)(call&) = nullptr;
   /// Which function it is, for the hash; without a version, that of this build.
   function_identity (*identity)(const std::string* version) = nullptr;
+  /// A result that was kept; throws cohort::error if these bytes are none.
+  machine::content_ptr (*decode)(std::span<const std::byte> kept) = nullptr;
 };
 
 /// As it is in the function table.

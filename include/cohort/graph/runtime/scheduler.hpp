@@ -134,14 +134,15 @@ class scheduler {
   template <class Owner>
   void run_observed(call& what, const task_code& code, Owner& owner) {
     auto& one = static_cast<scope&>(what.scope);
-    auto seen = std::make_shared<observed_run<Any>>(one, what.task);
+    auto seen = std::make_shared<observed_run<Any>>(one, what.task, code);
     if (pool_ && code.prepare != nullptr) return run_on_thread(what, code, owner, std::move(seen));
-    if (code.start != nullptr) {
-      return run_coroutine(one, what.task, code, owner, std::move(seen));
-    }
     machine::content_ptr value;
+    if (code.start != nullptr) {
+      value = seen->find();
+      if (!value) return run_coroutine(one, what.task, code, owner, std::move(seen));
+    }
     try {
-      value = seen->run([&] { return code.run(what); });
+      if (!value) value = seen->run([&] { return code.run(what); });
     } catch (...) {
       value = failed(one, what.task.index, std::current_exception());
     }
@@ -166,6 +167,7 @@ class scheduler {
               if (one.opening() != opening) return;
               one.ended(*running);
               if (thrown) value = failed(one, running->index, thrown);
+              if (seen && !thrown) seen->keep(*value);
               if (seen) seen->ended(*value);
               one.node()->ended(running->index, std::move(value));
               self->wake();

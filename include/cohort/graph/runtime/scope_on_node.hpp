@@ -79,6 +79,9 @@ class scope_on_node final : public open_scope {
   /// Null if its tasks are not hashed.
   [[nodiscard]] task_hashes<Any>* hashes() noexcept { return hashes_ ? &*hashes_ : nullptr; }
 
+  /// Null if none are kept.
+  [[nodiscard]] const std::shared_ptr<result_store>& results() const noexcept { return results_; }
+
   // ---- open_scope ----
   [[nodiscard]] std::uint32_t family(const machine::family_facts& facts) override {
     return node_->family(facts);
@@ -187,6 +190,17 @@ class scope_on_node final : public open_scope {
     must_hash();
     return hashes_->of(*node_, task);
   }
+  void cache(std::uint32_t family, const std::string& version) override {
+    if (!hashes_) return;
+    std::vector<std::byte> beginning = cached_beginning(version);
+    if (beginnings.size() <= family) beginnings.resize(family + 1);
+    if (!beginnings[family].empty() && beginnings[family] != beginning) {
+      throw cohort::error(errc::invalid_argument,
+                          "graph: a family cannot be cached under two versions in one scope");
+    }
+    beginnings[family] = std::move(beginning);
+  }
+  void keep_results(std::shared_ptr<result_store> in) override { results_ = std::move(in); }
   [[nodiscard]] recorder* recording() noexcept override {
     return recorder_ ? &*recorder_ : nullptr;
   }
@@ -296,6 +310,8 @@ class scope_on_node final : public open_scope {
     divergences_ = {};
     recorder_.reset();
     hashes_.reset();
+    results_ = nullptr;
+    beginnings.clear();
     node_.reset();
   }
   /// What a cancelled coroutine does at once may end others.
@@ -310,6 +326,7 @@ class scope_on_node final : public open_scope {
   bool observed_ = false;
   std::optional<recorder> recorder_;
   std::optional<task_hashes<Any>> hashes_;
+  std::shared_ptr<result_store> results_;  // threads may still have it
   std::unordered_map<machine::await_number, waiter*> waiting_;
   std::vector<waiter*> at_window_;
   std::vector<waiter*> asking_;

@@ -185,8 +185,10 @@ consteval bool spawn_fits() {
 /// Gathers the definition of a task in the memory of its scope.
 class gatherer {
  public:
-  explicit gatherer(open_scope& scope) noexcept : scope_(scope), out_(scope.arguments) {
+  gatherer(open_scope& scope, std::uint32_t family) : scope_(scope), out_(scope.arguments) {
     scope.arguments.clear();
+    if (family < scope.beginnings.size()) [[unlikely]]
+      scope.arguments = scope.beginnings[family];
     scope.dependencies.clear();
   }
 
@@ -287,7 +289,7 @@ template <auto F, class... Arguments>
                                    : task.scope()->stale(task.key(), task.window(), task.site());
   }
   open_scope& scope = *task.scope();
-  gatherer all(scope);
+  gatherer all(scope, task.key().family);
   gather<typename function<F>::parameters, 0>(all, std::forward<Arguments>(arguments)...);
   if (all.stale() != nullptr) [[unlikely]] {
     return scope.refuse(task.key(), errc::stale_name, "it depends on a task of an earlier window",

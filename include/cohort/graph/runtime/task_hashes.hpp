@@ -8,6 +8,7 @@
 #include <cohort/core/error.hpp>
 #include <cohort/core/function_table.hpp>
 #include <cohort/graph/machine/node.hpp>
+#include <cohort/graph/runtime/argument_bytes.hpp>
 #include <cohort/graph/runtime/open_scope.hpp>
 #include <cohort/graph/task_hash.hpp>
 
@@ -117,22 +118,27 @@ class task_hashes {
   /// front of these.
   [[nodiscard]] task_hash combined(const node_type& node, const machine::stored_definition& what,
                                    const known_hashes& known) {
-    task_hasher hasher(identity(what));
-    hasher.encoded_value(what.arguments());
+    const argument_bytes arguments(what.arguments());
+    task_hasher hasher(identity(what.function, arguments.version));
+    hasher.encoded_value(arguments.values);
     for (const machine::edge& each : what.edges()) {
       hasher.task(hash_in(node, known, each.value), each.use);
     }
     return hasher.finish();
   }
-  [[nodiscard]] const function_identity& identity(const machine::stored_definition& what) {
-    const auto at = identities_.find(what.function);
+  [[nodiscard]] const function_identity& identity(std::uint32_t function,
+                                                  const std::string& version) {
+    std::pair key(function, version);
+    const auto at = identities_.find(key);
     if (at != identities_.end()) return at->second;
-    const task_code& code = function_table::instance().at<code_function>(what.function)();
-    return identities_.emplace(what.function, code.identity(nullptr)).first->second;
+    const task_code& code = function_table::instance().at<code_function>(function)();
+    const auto made = code.identity(version.empty() ? nullptr : &version);
+    return identities_.emplace(std::move(key), made).first->second;
   }
 
   int rank_;
-  std::map<std::uint32_t, function_identity> identities_;  // by number in the function table
+  // By number in the function table, and version.
+  std::map<std::pair<std::uint32_t, std::string>, function_identity> identities_;
 };
 
 }  // namespace cohort::graph::runtime
