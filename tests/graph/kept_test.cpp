@@ -476,7 +476,7 @@ TEST_CASE("a scope that does not hash says so", "[graph]") { in_scope(&no_hashes
 
 std::atomic<int> runs = 0;  // of the functions below, on this rank
 
-int counted(int x) {
+int tripled(int x) {
   ++runs;
   return 3 * x;
 }
@@ -524,7 +524,7 @@ asio::awaitable<kept_outcome> run_kept(graph::scope& s, kept_program with) {
   const auto large = s.tasks<&counted_large>("large", graph::on(0));
   const auto sum = s.tasks<&counted_sum>("sum", graph::on(s.size() - 1));
   if (!with.one_spawns || s.rank() == 0) {  // others do not know what is cached
-    const auto f = s.tasks<&counted>("f").cached(with.version);
+    const auto f = s.tasks<&tripled>("f").cached(with.version);
     const auto slow = s.tasks<&counted_slowly>("slow").cached(with.version);
     const auto none = s.tasks<&counted_nothing>("none").cached(with.version);
     const auto large_cached = large.cached(with.version);
@@ -716,9 +716,9 @@ TEST_CASE("a task that fails is not kept", "[graph]") { with_directory({}, &fail
 task share(graph::tasks& all, std::string directory, int) {
   using asio::experimental::awaitable_operators::operator&&;
   runs = 0;
-  auto left = all.run(scope_options("left").results(directory), &run_kept, kept_program{});
-  auto right = all.run(scope_options("right").results(directory), &run_kept, kept_program{});
-  auto both = std::move(left) && std::move(right);
+  auto one_scope = all.run(scope_options("left").results(directory), &run_kept, kept_program{});
+  auto other_scope = all.run(scope_options("right").results(directory), &run_kept, kept_program{});
+  auto both = std::move(one_scope) && std::move(other_scope);
   const auto [one, other] = co_await std::move(both);
   CHECK(one == other);
   const bool some = runs <= 2 * kept_tasks;
@@ -784,7 +784,7 @@ task wrong_versions(graph::scope& s) {
   CHECK(found->code() == errc::invalid_argument);
   CHECK(has(found->what(), "a lambda has no name that lasts"));
   CHECK_NOTHROW(f.cached());
-  const auto g = s.tasks<&counted>("g").cached("1");
+  const auto g = s.tasks<&tripled>("g").cached("1");
   CHECK_NOTHROW(g.cached("1"));
   CHECK_THROWS_AS(g.cached("2"), cohort::error);
   co_await s.fence();
