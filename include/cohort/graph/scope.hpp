@@ -100,8 +100,13 @@ class scope {
   /// is the name of the scope unless another is given.
   /// *Throws* error with the system's code, where the file cannot be written; with
   /// errc::invalid_argument where nothing is recorded.
-  [[nodiscard]] asio::awaitable<void> write_dot(std::string path, dot_options with = {}) const {
-    return draw<void>(this, std::move(path), std::move(with));
+  [[nodiscard]] asio::awaitable<void> write_dot(std::string path) const {
+    return draw<void>(this, std::move(path), dot_options());
+  }
+  /// The options are an object with a name, since g++ 12 spoils what is written in braces within a
+  /// `co_await`.
+  [[nodiscard]] asio::awaitable<void> write_dot(std::string path, const dot_options& with) const {
+    return draw<void>(this, std::move(path), with);
   }
   /// Writes what this rank has run until now, and when, into its file of the timeline
   /// (docs/timeline.md): "path.json" becomes "path.1.json" on rank 1. *Throws* as write_dot.
