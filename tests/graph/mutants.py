@@ -103,7 +103,7 @@ MUTANTS = {
                          " if (run.uses[i] != use_kind::after)"
                          " run.inputs[i].what = records_[what.edges()[i].value].value;"
                          "if (!one.takes) return run; for")),
-    "keep-values": ("R2", (TABLE, "one.~record(); new (&one) record;",
+    "keep-values": ("R2", (WAVE, "records_.clear(); definitions_.clear();", "definitions_.clear();")),
                            "const content_ptr kept = one.value; one.~record();"
                            " new (&one) record; one.value = kept;")),
     "again-keeps-values": ("R2", (WAVE, "one.value = nullptr;", "")),

@@ -79,7 +79,7 @@ class stored_definition {
   /// The task runs no more, or never will. [graph R1]
   void drop_inputs() noexcept {
     if (!here) return;
-    for (task_input& each : inputs()) each = task_input();
+    for (task_input& each : inputs()) each.what = nullptr;
   }
 
  private:

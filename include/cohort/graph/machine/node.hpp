@@ -159,10 +159,15 @@ class basic_node {
   [[nodiscard]] bool has_diverged(index task) const;
   [[nodiscard]] index own_definition(index task) const;
   void start(index task);
-  void link(index at);
-  void try_ready(index task);
+  void link(record& value, record& task, edge& each, index at);
+  void claim_inputs(record& task, stored_definition& what, index first);
+  void try_ready(record& one, index task);
+  void hand_over_inputs(const record& task);
   running_task start_ready(index task);
   void finish(index task, content_ptr what);
+  [[nodiscard]] bool set_value(index task, const content_ptr& what);
+  void serve(const record& one, index task);
+  void note_failure(const key& task, const failure& why);
   void wake(index value, const content_ptr& what);
 
   // awaits and producers

@@ -28,6 +28,11 @@ struct family_record {
 
 class record_table {
  public:
+  record_table() = default;
+  record_table(const record_table&) = delete;
+  record_table& operator=(const record_table&) = delete;
+  ~record_table() { clear(); }
+
   [[nodiscard]] record& operator[](std::uint32_t at) noexcept { return records_[at]; }
   [[nodiscard]] const record& operator[](std::uint32_t at) const noexcept { return records_[at]; }
   [[nodiscard]] std::uint32_t size() const noexcept { return records_.size(); }
@@ -52,18 +57,15 @@ class record_table {
     family_record& family = families_[task.family];
     family.named = true;  // [graph K3]
     const std::uint32_t hash = hash_of(family, task.count, task.indices.data());
-    std::uint32_t at =
-        by_name_.find(hash, [&](std::uint32_t one) { return records_[one].what == task.what; });
-    if (at != none) return at;
-    if (nameless_ != 0) at = find(task.what);
-    if (at == none) {
-      at = add(task.what);
-    } else if (records_[at].name == none) {
-      --nameless_;
-    }
-    records_[at].name = keep_name(task.family, task.count, task.indices.data());
-    by_name_.insert(hash, at);
-    return at;
+    return by_name_.find_or_add(
+        hash, [&](std::uint32_t one) { return records_[one].what == task.what; },
+        [&] {
+          const std::uint32_t known = nameless_ == 0 ? none : find(task.what);
+          const std::uint32_t at = known == none ? add(task.what) : known;
+          if (known != none) --nameless_;
+          records_[at].name = keep_name(task.family, task.count, task.indices.data());
+          return at;
+        });
   }
   /// Gives it a name if it has none.
   void name(std::uint32_t at, std::uint32_t family, std::uint32_t count,
@@ -76,9 +78,10 @@ class record_table {
   [[nodiscard]] std::uint32_t keep_name(std::uint32_t family, std::uint32_t count,
                                         const std::int64_t* indices) {
     const std::uint32_t at = words_.take(1 + count);
-    words_[at] = static_cast<std::int64_t>((std::uint64_t{family} << 40U) |
-                                           (std::uint64_t{count} << 32U) | now_);
-    for (std::uint32_t i = 0; i < count; ++i) words_[at + 1 + i] = indices[i];
+    std::int64_t* const words = &words_[at];
+    words[0] = static_cast<std::int64_t>((std::uint64_t{family} << 40U) |
+                                         (std::uint64_t{count} << 32U) | now_);
+    for (std::uint32_t i = 0; i < count; ++i) words[1 + i] = indices[i];
     return at;
   }
   [[nodiscard]] task_name name_of(std::uint32_t at) const {
@@ -141,11 +144,7 @@ class record_table {
 
   /// All records and names, but not the families, which are good for all windows.
   void clear() {
-    for (std::uint32_t at = 0; at < records_.size(); ++at) {
-      record& one = records_[at];
-      one.~record();
-      new (&one) record;
-    }
+    for (std::uint32_t at = 0; at < records_.size(); ++at) records_[at].~record();
     records_.clear();
     by_name_.clear();
     by_key_.clear();
@@ -156,7 +155,7 @@ class record_table {
  private:
   [[nodiscard]] std::uint32_t add(const key& what) {
     const std::uint32_t at = records_.take(1);
-    records_[at].what = what;
+    new (&records_[at]) record{.what = what};
     return at;
   }
   [[nodiscard]] static std::uint64_t mix(std::uint64_t one, std::uint64_t other) noexcept {

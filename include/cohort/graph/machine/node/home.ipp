@@ -134,9 +134,11 @@ void basic_node<Any>::start(index task) {
   ++waiting_;
   content* failed = nullptr;
   index gone = none;
+  index absent = 0;
   for (index i = 0; i < what.count; ++i) {
     const record& value = records_[edges[i].value];
     if (!value.value) {
+      ++absent;
       if (value.gone && gone == none) gone = edges[i].value;
       continue;
     }
@@ -149,44 +151,52 @@ void basic_node<Any>::start(index task) {
     return finish(task, taken(gone, records_[gone].taker, task_text(task)));
   }
   const index first = definitions_.first_edge(one.definition);
-  for (index i = 0; i < what.count; ++i) {
-    if (!records_[edges[i].value].value) link(first + i);
-    edges[i].unclaimed = edges[i].use == use_kind::take;
-    if (edges[i].unclaimed) ++one.unclaimed;
+  for (index i = 0; one.missing != absent; ++i) {
+    record& value = records_[edges[i].value];
+    if (!value.value) link(value, one, edges[i], first + i);
   }
-  if (one.takes) {
-    for (index i = 0; i < what.count; ++i) {
-      if (edges[i].use == use_kind::take) ask_claim(edges[i].value, taker_of_edge(first + i));
-    }
-  }
-  try_ready(task);
+  if (one.takes) claim_inputs(one, what, first);
+  try_ready(one, task);
 }
 
 // The task waits for the value.
 template <class Any>
-void basic_node<Any>::link(index at) {
-  edge& each = definitions_.edge_at(at);
-  record& value = records_[each.value];
-  ++records_[each.owner].missing;
+void basic_node<Any>::link(record& value, record& task, edge& each, index at) {
+  ++task.missing;
   if (value.waiters == none) {
     each.next = at;
   } else {
     each.next = std::exchange(definitions_.edge_at(value.waiters).next, at);
   }
   value.waiters = at;
-  need(each.value);
+  if (!value.wanted) need(each.value);
+}
+
+template <class Any>
+void basic_node<Any>::claim_inputs(record& task, stored_definition& what, index first) {
+  const std::span<edge> edges = what.edges();
+  for (edge& each : edges) {
+    each.unclaimed = each.use == use_kind::take;
+    if (each.unclaimed) ++task.unclaimed;
+  }
+  for (index i = 0; i < what.count; ++i) {
+    if (edges[i].use == use_kind::take) ask_claim(edges[i].value, taker_of_edge(first + i));
+  }
 }
 
 // All inputs are here, and all claims confirmed. [graph M2]
 template <class Any>
-void basic_node<Any>::try_ready(index task) {
-  record& one = records_[task];
+void basic_node<Any>::try_ready(record& one, index task) {
   if (one.state != task_state::waiting || one.missing != 0 || one.unclaimed != 0) return;
   one.state = task_state::ready;
   --waiting_;
   ready_.push(task);
-  if (!one.takes) return;
-  for (const edge& each : definitions_[one.definition].edges()) {
+  if (one.takes) hand_over_inputs(one);
+}
+
+template <class Any>
+void basic_node<Any>::hand_over_inputs(const record& task) {
+  for (const edge& each : definitions_[task.definition].edges()) {
     if (each.use == use_kind::take) hand_over(each.value);  // [graph M3]
   }
 }
@@ -213,38 +223,51 @@ template <class Any>
 void basic_node<Any>::ended(task_index which, content_ptr what) {
   assert(records_[which].state == task_state::running && what);
   --running_;
-  finish(which, std::move(what));
+  if (set_value(which, what)) wake(which, what);  // nothing else is to be woken between events
   settle();
 }
 
 template <class Any>
 void basic_node<Any>::finish(index task, content_ptr what) {
+  if (set_value(task, what)) wakes_.push_back({task, std::move(what)});  // [graph F3]
+}
+
+// The task has ended with this. Whether somebody here waits for it.
+template <class Any>
+bool basic_node<Any>::set_value(index task, const content_ptr& what) {
   record& one = records_[task];
-  if (one.state == task_state::done) return;
+  if (one.state == task_state::done) return false;
   if (one.state == task_state::waiting) --waiting_;
   one.state = task_state::done;
   definitions_[one.definition].drop_inputs();       // [graph R1]
-  if (const failure* const why = what->failed()) {  // [graph F1]
-    ++failed_;
-    if (!first_failure_ || one.what < first_failure_->what) first_failure_ = {one.what, *why};
-    if (options_.fail_fast && !cancelled_ && !first_failure_here_) {  // [graph F4]
-      first_failure_here_ = *why;
-    }
-  }
+  if (what->failed() != nullptr) note_failure(one.what, *what->failed());
   one.value = what;
+  if (one.peers != none || one.remote_takers) serve(one, task);
+  return one.waiters != none || one.awaits != none;
+}
+
+// The value goes where it is waited for, and where it will be.
+template <class Any>
+void basic_node<Any>::serve(const record& one, index task) {
   for (index at = one.peers; at != none; at = peers_[at].next) {
     if (std::exchange(peers_[at].asked, false)) give(task, peers_[at].rank);  // [graph W2]
   }
   for (index at = one.peers; at != none; at = peers_[at].next) {
     if (peers_[at].consumer) push(task, peers_[at].rank, none);  // [graph U1]
   }
-  if (one.remote_takers) {
-    for (const index each : remote_takers_[task]) {
-      push(task, records_[each].what.home, each);  // [graph U1]
-    }
+  if (!one.remote_takers) return;
+  for (const index each : remote_takers_[task]) {
+    push(task, records_[each].what.home, each);  // [graph U1]
   }
-  if (one.waiters != none || one.awaits != none) {
-    wakes_.push_back({task, std::move(what)});  // nothing recurses [graph F3]
+}
+
+// A task of this rank has no value. [graph F1]
+template <class Any>
+void basic_node<Any>::note_failure(const key& task, const failure& why) {
+  ++failed_;
+  if (!first_failure_ || task < first_failure_->what) first_failure_ = {task, why};
+  if (options_.fail_fast && !cancelled_ && !first_failure_here_) {  // [graph F4]
+    first_failure_here_ = why;
   }
 }
 
@@ -265,7 +288,7 @@ void basic_node<Any>::wake(index value, const content_ptr& what) {
       if (failed) {
         finish(each.owner, what);  // [graph F2]
       } else {
-        try_ready(each.owner);
+        try_ready(task, each.owner);
       }
     }
     at = at == last ? none : each.next;

@@ -140,7 +140,7 @@ void basic_node<Any>::confirm(index value, index who) {
   definitions_.edge_at(one.local).unclaimed = false;
   --records_[task].unclaimed;
   if (won) {
-    try_ready(task);
+    try_ready(records_[task], task);
   } else if (records_[task].state == task_state::waiting) {
     finish(task, taken(value, winner, task_text(task)));
   }
