@@ -40,8 +40,7 @@ MUTANTS = {
                               "!one.named || told_options_ || std::exchange(one.told, true)")),
     "options-untold": ("K3", (WAVE, "all.named.back().facts.placement = text;", "")),
     "stale-asked": ("K4", (PLACE, "if (next.window < window_) return write(", "if (false) return write(")),
-    "spawn-twice": ("S2", (FRONT, "if (records_[at].spawned) return spawn_again(at); // [graph S2]"
-                           " records_[at].spawned = true; if", "records_[at].spawned = true; if")),
+    "spawn-twice": ("S2", (FRONT, "if (one.spawned) return spawn_again(at, made, {});", "")),
     "local-divergence": ("S2", (FRONT, "report_own(task, false, text);", "")),
     "spawn-cancelled": ("S4", (FRONT, "if (cancelled_ || closed_) return {refused_by_end()};"
                                " // [graph S4] const index at = records_.make(task);"
@@ -52,9 +51,8 @@ MUTANTS = {
     "both-uses": ("S5", (FRONT, "const std::string wrong = wrong_use(); !wrong.empty()",
                          "const std::string wrong; !wrong.empty()")),
     "local-anywhere": ("S5", (FRONT, "if (!here && !what.travels) {", "if (false) {")),
-    "put-counted": ("A1", (FRONT, "declare(at, draft_, rank_); draft_.value = nullptr;",
-                           "declare(at, draft_, rank_); draft_.value = nullptr;"
-                           " own_.push_back(at);")),
+    "put-counted": ("A1", (FRONT, "declare(at, made, rank_, value);",
+                           "declare(at, made, rank_, value); own_.push_back(at);")),
     "local-counted": ("A1", (FRONT, "if (ranks_ > 1 && what.travels) own_.push_back(at);",
                              "if (ranks_ > 1) own_.push_back(at);")),
     "digest-ordered": ("A2", (HASH, "++count; sum.low += one.low;",
@@ -103,7 +101,7 @@ MUTANTS = {
                          " if (run.uses[i] != use_kind::after)"
                          " run.inputs[i].what = records_[what.edges()[i].value].value;"
                          "if (!one.takes) return run; for")),
-    "keep-values": ("R2", (WAVE, "records_.clear(); definitions_.clear();", "definitions_.clear();")),
+    "keep-values": ("R2", (WAVE, "records_.clear(); definitions_.clear();", "")),
                            "const content_ptr kept = one.value; one.~record();"
                            " new (&one) record; one.value = kept;")),
     "again-keeps-values": ("R2", (WAVE, "one.value = nullptr;", "")),

@@ -30,23 +30,6 @@ struct edge {
   bool unclaimed = false;
 };
 
-/// A definition on its way in, from the program or from a list, with records instead of names.
-struct draft {
-  struct use_of {
-    std::uint32_t value = none;
-    use_kind use = use_kind::plain;
-  };
-  std::uint32_t function = 0;
-  std::uint32_t result = 0;
-  std::span<const std::byte> arguments;
-  std::vector<use_of> uses;
-  spawn_site site;
-  bool takes = false;  // some of its inputs
-  bool travels = true;
-  bool source = false;
-  content_ptr value;  // of a source
-};
-
 /// The head of such a piece. Behind it lie the edges; the inputs, where the task may run here; the
 /// kinds of use, and the arguments.
 class stored_definition {
@@ -60,8 +43,21 @@ class stored_definition {
   bool here = false;  // it has inputs
   bool travels = true;
   bool source = false;
+  bool takes = false;  // some of its inputs
 
   [[nodiscard]] spawn_site site() const noexcept { return {file, line}; }
+  void set_site(spawn_site at) noexcept {
+    file = at.file;
+    line = at.line;
+  }
+  /// Its dependencies, each once, with records instead of names.
+  void set_use(std::uint32_t which, std::uint32_t value, std::uint32_t owner,
+               use_kind use) noexcept {
+    new (at<edge>(head + which)) edge{value, owner, none, use, false};
+    if (here) new (at<task_input>(head + count + which)) task_input;
+    new (at<std::byte>(behind()) + which) use_kind(use);
+    takes = takes || use == use_kind::take;
+  }
   [[nodiscard]] std::span<edge> edges() noexcept { return {at<edge>(head), count}; }
   [[nodiscard]] std::span<const edge> edges() const noexcept {
     return {at<const edge>(head), count};
@@ -115,38 +111,31 @@ class definition_store {
     return definition + stored_definition::head;
   }
 
-  /// Keeps what `owner` is to do; `here`: it may run on this rank.
-  [[nodiscard]] std::uint32_t add(const draft& what, std::uint32_t owner, bool here) {
-    const auto count = static_cast<std::uint32_t>(what.uses.size());
-    const std::size_t behind = count + what.arguments.size();
-    const std::uint32_t at =
-        units_.take(stored_definition::head + (here ? 2 : 1) * count +
-                    static_cast<std::uint32_t>((behind + stored_definition::unit - 1) /
-                                               stored_definition::unit));
-    stored_definition& one = *new (&units_[at]) stored_definition;
-    one.file = what.site.file;
-    one.line = what.site.line;
-    one.function = what.function;
-    one.result = what.result;
-    one.count = count;
-    one.argument_bytes = static_cast<std::uint32_t>(what.arguments.size());
-    one.here = here;
-    one.travels = what.travels;
-    one.source = what.source;
-    edge* const edges = one.edges().data();
-    auto* const uses = one.at<std::byte>(one.behind());
-    for (std::uint32_t i = 0; i < count; ++i) {
-      new (edges + i) edge{what.uses[i].value, owner, none, what.uses[i].use, false};
-      uses[i] = static_cast<std::byte>(what.uses[i].use);
-    }
-    if (here) {
-      for (task_input& each : one.inputs()) new (&each) task_input;
-    }
+  /// One with so many dependencies, which its caller sets; `here`: it may run on this rank.
+  [[nodiscard]] std::uint32_t add(const definition_view& what, std::size_t uses, spawn_site site,
+                                  bool here) {
+    constexpr std::size_t unit = stored_definition::unit;
+    const auto count = static_cast<std::uint32_t>(uses);
+    const std::size_t behind = (count + what.arguments.size() + unit - 1) / unit;
+    const std::uint32_t at = units_.take(stored_definition::head + (here ? 2 : 1) * count +
+                                         static_cast<std::uint32_t>(behind));
+    stored_definition& one = *new (&units_[at]) stored_definition{
+        .file = site.file,
+        .line = site.line,
+        .function = what.function,
+        .result = what.result,
+        .count = count,
+        .argument_bytes = static_cast<std::uint32_t>(what.arguments.size()),
+        .here = here,
+        .travels = what.travels};
     if (!what.arguments.empty()) {
-      std::memcpy(uses + count, what.arguments.data(), what.arguments.size());
+      std::memcpy(one.at<std::byte>(one.behind()) + count, what.arguments.data(),
+                  what.arguments.size());
     }
     return at;
   }
+  /// The one that was added last is not kept.
+  void drop(std::uint32_t last) noexcept { units_.give_back(last); }
   /// Requires that all inputs were dropped.
   void clear() noexcept { units_.clear(); }
   [[nodiscard]] std::uint32_t size() const noexcept { return units_.size(); }

@@ -137,9 +137,9 @@ class basic_node {
   using index = std::uint32_t;
 
   // front: names, spawns and their refusals
-  void resolve(const definition_view& what, spawn_site site);
-  [[nodiscard]] std::string wrong_use();
-  spawn_result spawn_again(index task);
+  [[nodiscard]] index resolve(index task, const definition_view& what, spawn_site site, bool here);
+  [[nodiscard]] std::string wrong_use(const stored_definition& what);
+  spawn_result spawn_again(index task, index made, const content_ptr& value);
   [[nodiscard]] content_ptr refused_by_end() const;
 
   // announcer
@@ -151,10 +151,10 @@ class basic_node {
   void on_list(int from, const list_message& all);
 
   // home: decide, run
-  void keep_definition(index task, const draft& what);
-  [[nodiscard]] definition_field compare(const stored_definition& one, const draft& other,
-                                         index source) const;
-  void declare(index task, const draft& what, int from);
+  void keep_definition(record& one, index made);
+  [[nodiscard]] bool are_equal(const stored_definition& one,
+                               const stored_definition& other) const noexcept;
+  void declare(index task, index made, int from, const content_ptr& value);
   void note_declaration(index task, int rank, index definition);
   [[nodiscard]] bool has_diverged(index task) const;
   [[nodiscard]] index own_definition(index task) const;
@@ -312,7 +312,6 @@ class basic_node {
   // tasks and values
   record_table records_;
   definition_store definitions_;
-  draft draft_;
   number_ring ready_;
   std::uint32_t running_ = 0;
   std::uint64_t waiting_ = 0;                  // tasks

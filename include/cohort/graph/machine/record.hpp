@@ -50,16 +50,6 @@ struct record {
   bool remote_takers : 1 = false;  // tasks of other ranks that take it, spawned here
 };
 
-/// What differs between two definitions, in the order of graph K5.
-enum class definition_field : std::uint8_t {
-  all_equal,
-  function,
-  arguments,
-  dependencies,
-  result,
-  value
-};
-
 /// What another rank has declared at its home, or this rank otherwise than was decided.
 struct declaration {
   int rank = -1;

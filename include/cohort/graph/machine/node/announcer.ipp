@@ -127,20 +127,17 @@ void basic_node<Any>::on_list(int from, const list_message& all) {
     if (one.what.home != rank_) out_of_place("a list for another home");
     const index task = records_.make(one.what);
     name(task, one.name);
-    draft_.function = one.function;
-    draft_.result = one.result;
-    draft_.arguments = one.arguments;
-    draft_.site = {owner_.keep_text(all.texts[one.file]), one.line};
-    draft_.travels = true;
-    draft_.source = false;
-    draft_.takes = false;
-    draft_.uses.clear();
+    definition_view what{.function = one.function, .result = one.result};
+    what.arguments = one.arguments;
+    const spawn_site site{owner_.keep_text(all.texts[one.file]), one.line};
+    const index made = definitions_.add(what, one.uses.size(), site, true);
+    index i = 0;
     for (const listed_use& each : one.uses) {
-      draft_.uses.push_back({records_.make(each.value), each.use});
-      draft_.takes |= each.use == use_kind::take;
-      name(draft_.uses.back().value, each.name);
+      const index value = records_.make(each.value);
+      definitions_[made].set_use(i++, value, task, each.use);
+      name(value, each.name);
     }
-    declare(task, draft_, from);
+    declare(task, made, from, {});
   }
 }
 

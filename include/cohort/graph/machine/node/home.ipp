@@ -19,78 +19,66 @@ namespace cohort::graph::machine {
 // ---- definitions ----
 
 template <class Any>
-void basic_node<Any>::keep_definition(index task, const draft& what) {
-  record& one = records_[task];
+void basic_node<Any>::keep_definition(record& one, index made) {
   if (one.definition != none) {  // of the window before `again`
     stored_definition& known = definitions_[one.definition];
-    if ((known.source && what.source) ||
-        compare(known, what, task) == definition_field::all_equal) {
-      known.file = what.site.file;
-      known.line = what.site.line;
-      return;
+    if (const stored_definition& what = definitions_[made]; are_equal(known, what)) {
+      known.set_site(what.site());
+      return definitions_.drop(made);
     }
   }
-  one.definition = definitions_.add(what, task, one.what.home == rank_);
+  one.definition = made;
 }
 
-// The first field that differs. [graph K5]
+// In all that is hashed. The values of two sources are not looked at. [graph K5]
 template <class Any>
-definition_field basic_node<Any>::compare(const stored_definition& one, const draft& other,
-                                          index source) const {
-  if (one.source && other.source) {
-    const auto left = records_[source].value->bytes();
-    const auto right = other.value->bytes();
-    return std::equal(left.begin(), left.end(), right.begin(), right.end())
-               ? definition_field::all_equal
-               : definition_field::value;
-  }
-  if (one.source != other.source || one.function != other.function) {
-    return definition_field::function;
-  }
-  const auto arguments = one.arguments();
+bool basic_node<Any>::are_equal(const stored_definition& one,
+                                const stored_definition& other) const noexcept {
+  if (one.source || other.source) return one.source && other.source;
+  if (one.function != other.function || one.count != other.count) return false;
+  const auto left = one.arguments();
+  const auto right = other.arguments();
   if (one.travels && other.travels &&
-      !std::equal(arguments.begin(), arguments.end(), other.arguments.begin(),
-                  other.arguments.end())) {
-    return definition_field::arguments;
+      !std::equal(left.begin(), left.end(), right.begin(), right.end())) {
+    return false;
   }
-  if (one.count != other.uses.size()) return definition_field::dependencies;
   for (index i = 0; i < one.count; ++i) {
     const edge& each = one.edges()[i];
-    if (each.value != other.uses[i].value || each.use != other.uses[i].use) {
-      return definition_field::dependencies;
-    }
+    const edge& same = other.edges()[i];
+    if (each.value != same.value || each.use != same.use) return false;
   }
-  return one.result == other.result ? definition_field::all_equal : definition_field::result;
+  return one.result == other.result;
 }
 
 // ---- decide ----
 
 // Decided once, at the first declaration, and started. [graph D1]
 template <class Any>
-void basic_node<Any>::declare(index task, const draft& what, int from) {
+void basic_node<Any>::declare(index task, index made, int from, const content_ptr& value) {
   record& one = records_[task];
+  const stored_definition& what = definitions_[made];
   if (!one.decided) {
     one.decided = true;
     one.source = what.source;
-    known_now(one);
     one.takes = what.takes;
-    keep_definition(task, what);
+    if (one.unknown) known_now(one);
+    keep_definition(one, made);
     if (from != rank_) note_declaration(task, from, one.definition);
-    if (what.source) {
-      finish(task, what.value);
+    if (one.source) {
+      finish(task, value);
     } else {
       start(task);
     }
     return;
   }
-  index which = one.definition;
-  if (compare(definitions_[which], what, task) != definition_field::all_equal) {
-    for (index at = one.declared; at != none; at = declarations_[at].next) {
-      const index other = declarations_[at].definition;
-      if (compare(definitions_[other], what, task) == definition_field::all_equal) which = other;
+  index which = made;
+  if (are_equal(definitions_[one.definition], what)) which = one.definition;
+  for (index at = one.declared; at != none && which == made; at = declarations_[at].next) {
+    if (are_equal(definitions_[declarations_[at].definition], what)) {
+      which = declarations_[at].definition;
     }
-    if (which == one.definition) which = definitions_.add(what, task, false);
   }
+  if (which != made) definitions_.drop(made);
   if (from != rank_ || which != one.definition) note_declaration(task, from, which);
   if (which != one.definition || has_diverged(task)) diverged_.push_back(task);  // [graph D2]
 }
