@@ -59,13 +59,7 @@ class record_table {
     const std::uint32_t hash = hash_of(family, task.count, task.indices.data());
     return by_name_.find_or_add(
         hash, [&](std::uint32_t one) { return records_[one].what == task.what; },
-        [&] {
-          const std::uint32_t known = nameless_ == 0 ? none : find(task.what);
-          const std::uint32_t at = known == none ? add(task.what) : known;
-          if (known != none) --nameless_;
-          records_[at].name = keep_name(task.family, task.count, task.indices.data());
-          return at;
-        });
+        [&] { return add(task); });
   }
   /// Gives it a name if it has none.
   void name(std::uint32_t at, std::uint32_t family, std::uint32_t count,
@@ -156,6 +150,17 @@ class record_table {
   [[nodiscard]] std::uint32_t add(const key& what) {
     const std::uint32_t at = records_.take(1);
     new (&records_[at]) record{.what = what};
+    return at;
+  }
+  // Unless it is there, without a name.
+  [[nodiscard]] std::uint32_t add(const task_name& task) {
+    std::uint32_t at = nameless_ == 0 ? none : find(task.what);
+    if (at == none) {
+      at = add(task.what);
+    } else {
+      --nameless_;
+    }
+    records_[at].name = keep_name(task.family, task.count, task.indices.data());
     return at;
   }
   [[nodiscard]] static std::uint64_t mix(std::uint64_t one, std::uint64_t other) noexcept {

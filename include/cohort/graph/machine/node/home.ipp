@@ -19,7 +19,7 @@ namespace cohort::graph::machine {
 // ---- definitions ----
 
 template <class Any>
-void basic_node<Any>::keep_definition(record& one, index made) {
+inline void basic_node<Any>::keep_definition(record& one, index made) {
   if (one.definition != none) {  // of the window before `again`
     stored_definition& known = definitions_[one.definition];
     if (const stored_definition& what = definitions_[made]; are_equal(known, what)) {
@@ -149,7 +149,7 @@ void basic_node<Any>::start(index task) {
 
 // The task waits for the value.
 template <class Any>
-void basic_node<Any>::link(record& value, record& task, edge& each, index at) {
+inline void basic_node<Any>::link(record& value, record& task, edge& each, index at) {
   ++task.missing;
   if (value.waiters == none) {
     each.next = at;
@@ -157,7 +157,7 @@ void basic_node<Any>::link(record& value, record& task, edge& each, index at) {
     each.next = std::exchange(definitions_.edge_at(value.waiters).next, at);
   }
   value.waiters = at;
-  if (!value.wanted) need(each.value);
+  if (!value.decided && !value.wanted) need(each.value);
 }
 
 template <class Any>
@@ -174,7 +174,7 @@ void basic_node<Any>::claim_inputs(record& task, stored_definition& what, index 
 
 // All inputs are here, and all claims confirmed. [graph M2]
 template <class Any>
-void basic_node<Any>::try_ready(record& one, index task) {
+inline void basic_node<Any>::try_ready(record& one, index task) {
   if (one.state != task_state::waiting || one.missing != 0 || one.unclaimed != 0) return;
   one.state = task_state::ready;
   --waiting_;
@@ -262,26 +262,25 @@ void basic_node<Any>::note_failure(const key& task, const failure& why) {
 // Who waits here gets the value.
 template <class Any>
 void basic_node<Any>::wake(index value, const content_ptr& what) {
-  const bool failed = what->failed() != nullptr;
-  const index last = std::exchange(records_[value].waiters, none);
-  for (index at = last == none ? none : definitions_.edge_at(last).next; at != none;) {
-    const edge each = definitions_.edge_at(at);
+  record& one = records_[value];
+  const index last = std::exchange(one.waiters, none);
+  for (index at = none; at != last;) {
+    at = definitions_.edge_at(at == none ? last : at).next;
+    const edge& each = definitions_.edge_at(at);
     record& task = records_[each.owner];
-    if (task.state == task_state::waiting) {
-      --task.missing;
-      if (each.use != use_kind::after) {
-        stored_definition& known = definitions_[task.definition];
-        known.inputs()[at - definitions_.first_edge(task.definition)].what = what;  // [graph R1]
-      }
-      if (failed) {
-        finish(each.owner, what);  // [graph F2]
-      } else {
-        try_ready(task, each.owner);
-      }
+    if (task.state != task_state::waiting) continue;
+    --task.missing;
+    if (each.use != use_kind::after) {
+      stored_definition& known = definitions_[task.definition];
+      known.inputs()[at - definitions_.first_edge(task.definition)].what = what;  // [graph R1]
     }
-    at = at == last ? none : each.next;
+    if (what->failed() != nullptr) {
+      finish(each.owner, what);  // [graph F2]
+    } else {
+      try_ready(task, each.owner);
+    }
   }
-  if (records_[value].awaits != none) end_awaits(value, what);
+  if (one.awaits != none) end_awaits(value, what);
 }
 
 }  // namespace cohort::graph::machine
