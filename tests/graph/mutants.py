@@ -57,7 +57,7 @@ MUTANTS = {
                              "if (ranks_ > 1) own_.push_back(at);")),
     "digest-ordered": ("A2", (HASH, "++count; sum.low += one.low;",
                               "++count; sum.low = sum.low * 31 + one.low;")),
-    "digest-of-keys": ("A2", (ANNOUNCER, "return hash.word(one.result).finish();",
+    "digest-of-keys": ("A2", (ANNOUNCER, "return hash.finish();",
                               "return hasher().name(records_[task].what).finish();")),
     "no-comparison": ("A3", (ANNOUNCER, "if (!other.agrees) send(", "if (false) send(")),
     "no-list": ("A4", (ANNOUNCER, "one.fresh = false; send_list(from);", "one.fresh = false;")),

@@ -21,25 +21,9 @@ class index_table {
   /// The number with this hash for which `is_it(number)` holds, or `none`.
   template <class IsIt>
   [[nodiscard]] std::uint32_t find(std::uint32_t hash, IsIt is_it) const {
-    if (slots_.empty()) return none;
     for (std::size_t at = hash & mask_;; at = (at + 1) & mask_) {
       const slot& one = slots_[at];
       if (one.number == none) return none;
-      if (one.hash == hash && is_it(one.number)) return one.number;
-    }
-  }
-  /// The same; what is not there is put there, with the number that `make()` gives it.
-  template <class IsIt, class Make>
-  [[nodiscard]] std::uint32_t find_or_add(std::uint32_t hash, IsIt is_it, Make make) {
-    if (count_ == most_) grow();
-    slot* const slots = slots_.data();
-    for (std::size_t at = hash & mask_;; at = (at + 1) & mask_) {
-      slot& one = slots[at];
-      if (one.number == none) {
-        ++count_;
-        one.hash = hash;
-        return one.number = make();
-      }
       if (one.hash == hash && is_it(one.number)) return one.number;
     }
   }
@@ -72,7 +56,7 @@ class index_table {
       if (one.number != none) put(one);
     }
   }
-  std::vector<slot> slots_;  // a power of two, at most half full
+  std::vector<slot> slots_ = std::vector<slot>(1);  // a power of two, at most half full
   std::size_t mask_ = 0;
   std::size_t count_ = 0;
   std::size_t most_ = 0;

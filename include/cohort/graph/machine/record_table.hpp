@@ -57,9 +57,9 @@ class record_table {
     family_record& family = families_[task.family];
     family.named = true;  // [graph K3]
     const std::uint32_t hash = hash_of(family, task.count, task.indices.data());
-    return by_name_.find_or_add(
-        hash, [&](std::uint32_t one) { return records_[one].what == task.what; },
-        [&] { return add(task); });
+    const std::uint32_t at =
+        by_name_.find(hash, [&](std::uint32_t one) { return records_[one].what == task.what; });
+    return at != none ? at : add(task, hash);
   }
   /// Gives it a name if it has none.
   void name(std::uint32_t at, std::uint32_t family, std::uint32_t count,
@@ -153,7 +153,7 @@ class record_table {
     return at;
   }
   // Unless it is there, without a name.
-  [[nodiscard]] std::uint32_t add(const task_name& task) {
+  [[nodiscard, gnu::noinline]] std::uint32_t add(const task_name& task, std::uint32_t hash) {
     std::uint32_t at = nameless_ == 0 ? none : find(task.what);
     if (at == none) {
       at = add(task.what);
@@ -161,6 +161,7 @@ class record_table {
       --nameless_;
     }
     records_[at].name = keep_name(task.family, task.count, task.indices.data());
+    by_name_.insert(hash, at);
     return at;
   }
   [[nodiscard]] static std::uint64_t mix(std::uint64_t one, std::uint64_t other) noexcept {

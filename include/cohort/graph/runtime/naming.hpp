@@ -5,6 +5,7 @@
 /// \file
 /// How the name of a task becomes its key: hashes that are equal on all ranks (graph K1).
 
+#include <cohort/graph/machine/hash.hpp>
 #include <cohort/graph/machine/names.hpp>
 
 #include <array>
@@ -14,12 +15,7 @@
 
 namespace cohort::graph::runtime {
 
-/// Both halves of the product of two numbers: one multiplication that mixes all of their bits.
-[[nodiscard]] constexpr std::uint64_t mixed(std::uint64_t a, std::uint64_t b) noexcept {
-  __extension__ using wide = unsigned __int128;
-  const wide product = static_cast<wide>(a) * b;
-  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64U);
-}
+using machine::mixed;
 
 inline constexpr std::uint64_t odd_a = 0xa0761d6478bd642fU;
 inline constexpr std::uint64_t odd_b = 0xe7037ed1a0b428dbU;

@@ -31,11 +31,14 @@ template <class Any>
 digest128 basic_node<Any>::hash_of(index task) const {
   const stored_definition& one = definitions_[own_definition(task)];
   hasher hash;
-  hash.name(records_[task].what).word(one.function).bytes(one.arguments()).word(one.count);
+  hash.name(records_[task].what);
+  hash.words((std::uint64_t{one.function} << 32U) | one.result,
+             (std::uint64_t{one.argument_bytes} << 32U) | one.count);
+  hash.bytes(one.arguments());
   for (const edge& each : one.edges()) {
-    hash.name(records_[each.value].what).word(static_cast<std::uint64_t>(each.use));
+    hash.name(records_[each.value].what, static_cast<std::uint64_t>(each.use));
   }
-  return hash.word(one.result).finish();
+  return hash.finish();
 }
 
 template <class Any>
