@@ -50,14 +50,6 @@ class stored_definition {
     file = at.file;
     line = at.line;
   }
-  /// Its dependencies, each once, with records instead of names.
-  void set_use(std::uint32_t which, std::uint32_t value, std::uint32_t owner,
-               use_kind use) noexcept {
-    new (at<edge>(head + which)) edge{value, owner, none, use, false};
-    if (here) new (at<task_input>(head + count + which)) task_input;
-    new (at<std::byte>(behind()) + which) use_kind(use);
-    takes = takes || use == use_kind::take;
-  }
   [[nodiscard]] std::span<edge> edges() noexcept { return {at<edge>(head), count}; }
   [[nodiscard]] std::span<const edge> edges() const noexcept {
     return {at<const edge>(head), count};
@@ -80,6 +72,7 @@ class stored_definition {
 
  private:
   friend class definition_store;
+  friend class use_writer;
   static constexpr std::size_t unit = 16;
   static constexpr std::uint32_t head = 2;  // units
 
@@ -89,6 +82,30 @@ class stored_definition {
     const void* const begin = reinterpret_cast<const std::byte*>(this) + units * unit;
     return static_cast<T*>(const_cast<void*>(begin));
   }
+};
+
+/// Writes the dependencies of a definition, one after the other, with records instead of names.
+class use_writer {
+ public:
+  use_writer(stored_definition& of, std::uint32_t owner) noexcept
+      : of_(of),
+        owner_(owner),
+        edge_(of.edges().data()),
+        input_(of.here ? of.inputs().data() : nullptr),
+        use_(of.at<std::byte>(of.behind())) {}
+  void add(std::uint32_t value, use_kind use) noexcept {
+    new (edge_++) edge{value, owner_, none, use, false};
+    if (input_ != nullptr) new (input_++) task_input;
+    new (use_++) use_kind(use);
+    if (use == use_kind::take) of_.takes = true;
+  }
+
+ private:
+  stored_definition& of_;
+  std::uint32_t owner_;
+  edge* edge_;
+  task_input* input_;
+  std::byte* use_;
 };
 
 /// All definitions of a window. An edge has a number too.
@@ -111,7 +128,7 @@ class definition_store {
     return definition + stored_definition::head;
   }
 
-  /// One with so many dependencies, which its caller sets; `here`: it may run on this rank.
+  /// One with so many dependencies, which its caller writes; `here`: it may run on this rank.
   [[nodiscard]] std::uint32_t add(const definition_view& what, std::size_t uses, spawn_site site,
                                   bool here) {
     constexpr std::size_t unit = stored_definition::unit;

@@ -138,6 +138,7 @@ class basic_node {
 
   // front: names, spawns and their refusals
   [[nodiscard]] index resolve(index task, const definition_view& what, spawn_site site, bool here);
+  spawn_result refuse_elsewhere(const task_name& task, spawn_site site);
   [[nodiscard]] std::string wrong_use(const stored_definition& what);
   spawn_result spawn_again(index task, index made, const content_ptr& value);
   [[nodiscard]] content_ptr refused_by_end() const;
@@ -158,7 +159,8 @@ class basic_node {
   void note_declaration(index task, int rank, index definition);
   [[nodiscard]] bool has_diverged(index task) const;
   [[nodiscard]] index own_definition(index task) const;
-  void start(index task);
+  void start(record& one, index task);
+  [[nodiscard]] content* take_present(stored_definition& what);
   void link(record& value, record& task, edge& each, index at);
   void claim_inputs(record& task, stored_definition& what, index first);
   void try_ready(record& one, index task);

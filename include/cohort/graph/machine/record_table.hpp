@@ -147,7 +147,7 @@ class record_table {
   }
 
  private:
-  [[nodiscard]] std::uint32_t add(const key& what) {
+  [[nodiscard, gnu::always_inline]] inline std::uint32_t add(const key& what) {
     const std::uint32_t at = records_.take(1);
     new (&records_[at]) record{.what = what};
     return at;

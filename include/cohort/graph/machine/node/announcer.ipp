@@ -134,10 +134,10 @@ void basic_node<Any>::on_list(int from, const list_message& all) {
     what.arguments = one.arguments;
     const spawn_site site{owner_.keep_text(all.texts[one.file]), one.line};
     const index made = definitions_.add(what, one.uses.size(), site, true);
-    index i = 0;
+    use_writer uses(definitions_[made], task);
     for (const listed_use& each : one.uses) {
       const index value = records_.make(each.value);
-      definitions_[made].set_use(i++, value, task, each.use);
+      uses.add(value, each.use);
       name(value, each.name);
     }
     declare(task, made, from, {});

@@ -73,12 +73,7 @@ spawn_result basic_node<Any>::spawn(const task_name& task, const definition_view
   if (cancelled_ || closed_) return {refused_by_end()};  // [graph S4]
   const index at = records_.make(task);
   const bool here = task.what.home == rank_;
-  if (!here && !what.travels) {  // [graph S5]
-    return refuse(task, errc::not_supported,
-                  "an argument has no wire format, and it is at home on rank " +
-                      std::to_string(task.what.home),
-                  site);
-  }
+  if (!here && !what.travels) return refuse_elsewhere(task, site);  // [graph S5]
   const index made = resolve(at, what, site, here);
   if (definitions_[made].takes) {
     if (const std::string wrong = wrong_use(definitions_[made]); !wrong.empty()) {  // [graph S5]
@@ -101,6 +96,15 @@ spawn_result basic_node<Any>::spawn(const task_name& task, const definition_view
   }
   settle();
   return {};
+}
+
+// [graph S5]
+template <class Any>
+spawn_result basic_node<Any>::refuse_elsewhere(const task_name& task, spawn_site site) {
+  return refuse(task, errc::not_supported,
+                "an argument has no wire format, and it is at home on rank " +
+                    std::to_string(task.what.home),
+                site);
 }
 
 // Its value is its definition; it is not announced, for nobody else can put it. [graph A1]
@@ -128,11 +132,8 @@ template <class Any>
 std::uint32_t basic_node<Any>::resolve(index task, const definition_view& what, spawn_site site,
                                        bool here) {
   const index made = definitions_.add(what, what.dependencies.size(), site, here);
-  stored_definition& one = definitions_[made];
-  index i = 0;
-  for (const dependency& each : what.dependencies) {
-    one.set_use(i++, records_.make(*each.task), task, each.use);
-  }
+  use_writer uses(definitions_[made], task);
+  for (const dependency& each : what.dependencies) uses.add(records_.make(*each.task), each.use);
   return made;
 }
 
@@ -140,6 +141,7 @@ std::uint32_t basic_node<Any>::resolve(index task, const definition_view& what, 
 template <class Any>
 std::string basic_node<Any>::wrong_use(const stored_definition& what) {
   std::string wrong;
+  if (what.count == 1) return wrong;
   for (const edge& one : what.edges()) {
     if (one.use != use_kind::take) continue;
     if (records_[one.value].marked) wrong = records_.text_of(one.value) + " is taken twice by it";

@@ -67,7 +67,7 @@ void basic_node<Any>::declare(index task, index made, int from, const content_pt
     if (one.source) {
       finish(task, value);
     } else {
-      start(task);
+      start(one, task);
     }
     return;
   }
@@ -113,29 +113,25 @@ std::uint32_t basic_node<Any>::own_definition(index task) const {
 // ---- start ----
 
 template <class Any>
-void basic_node<Any>::start(index task) {
-  record& one = records_[task];
+void basic_node<Any>::start(record& one, index task) {
   stored_definition& what = definitions_[one.definition];
   const std::span<edge> edges = what.edges();
   one.state = task_state::waiting;
   one.missing = one.unclaimed = 0;
   ++waiting_;
-  content* failed = nullptr;
   index gone = none;
   index absent = 0;
-  for (index i = 0; i < what.count; ++i) {
-    const record& value = records_[edges[i].value];
-    if (!value.value) {
-      ++absent;
-      if (value.gone && gone == none) gone = edges[i].value;
-      continue;
-    }
-    if (failed == nullptr && value.value->failed() != nullptr) failed = value.value.get();
-    if (edges[i].use != use_kind::after) what.inputs()[i].what = value.value;  // [graph R1]
-    if (value.unasked) use_pushed(edges[i].value);
+  for (const edge& each : edges) {
+    const record& value = records_[each.value];
+    if (value.value) continue;
+    ++absent;
+    if (value.gone && gone == none) gone = each.value;
   }
-  if (failed != nullptr) return finish(task, content_ptr(failed));  // [graph F2]
-  if (gone != none) {                                               // [graph M4]
+  if (absent != what.count) {
+    content* const failed = take_present(what);
+    if (failed != nullptr) return finish(task, content_ptr(failed));  // [graph F2]
+  }
+  if (gone != none) {  // [graph M4]
     return finish(task, taken(gone, records_[gone].taker, task_text(task)));
   }
   const index first = definitions_.first_edge(one.definition);
@@ -145,6 +141,21 @@ void basic_node<Any>::start(index task) {
   }
   if (one.takes) claim_inputs(one, what, first);
   try_ready(one, task);
+}
+
+// The inputs that are here already. The first failure among them, or null.
+template <class Any>
+content* basic_node<Any>::take_present(stored_definition& what) {
+  content* failed = nullptr;
+  for (index i = 0; i < what.count; ++i) {
+    const edge& each = what.edges()[i];
+    const record& value = records_[each.value];
+    if (!value.value) continue;
+    if (failed == nullptr && value.value->failed() != nullptr) failed = value.value.get();
+    if (each.use != use_kind::after) what.inputs()[i].what = value.value;  // [graph R1]
+    if (value.unasked) use_pushed(each.value);
+  }
+  return failed;
 }
 
 // The task waits for the value.
