@@ -21,7 +21,7 @@ class index_table {
   /// The number with this hash for which `is_it(number)` holds, or `none`.
   template <class IsIt>
   [[nodiscard]] std::uint32_t find(std::uint32_t hash, IsIt is_it) const {
-    for (std::size_t at = hash & mask_;; at = (at + 1) & mask_) {
+    for (std::size_t at = hash & mask_;; at = (at + stride) & mask_) {
       const slot& one = slots_[at];
       if (one.number == none) return none;
       if (one.hash == hash && is_it(one.number)) return one.number;
@@ -38,13 +38,16 @@ class index_table {
   }
 
  private:
+  // Hashes of neighbours fill a line of eight slots. One that is full is left at once, not slot by
+  // slot; an odd stride comes to all slots.
+  static constexpr std::size_t stride = 9;
   struct slot {
     std::uint32_t hash = 0;
     std::uint32_t number = none;
   };
   void put(slot one) noexcept {
     std::size_t at = one.hash & mask_;
-    while (slots_[at].number != none) at = (at + 1) & mask_;
+    while (slots_[at].number != none) at = (at + stride) & mask_;
     slots_[at] = one;
   }
   void grow() {

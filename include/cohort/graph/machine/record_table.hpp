@@ -75,7 +75,8 @@ class record_table {
     std::int64_t* const words = &words_[at];
     words[0] = static_cast<std::int64_t>((std::uint64_t{family} << 40U) |
                                          (std::uint64_t{count} << 32U) | now_);
-    for (std::uint32_t i = 0; i < count; ++i) words[1 + i] = indices[i];
+    if (count != 0) words[1] = indices[0];
+    for (std::uint32_t i = 1; i < count; ++i) words[1 + i] = indices[i];
     return at;
   }
   [[nodiscard]] task_name name_of(std::uint32_t at) const {
