@@ -171,6 +171,7 @@ class basic_node {
   void serve(const record& one, index task);
   void note_failure(const key& task, const failure& why);
   void wake(index value, const content_ptr& what);
+  void wake_edge(index at, const content_ptr& what);
 
   // awaits and producers
   void check_producer(producer who) const;

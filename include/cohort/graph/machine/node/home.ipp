@@ -275,23 +275,30 @@ template <class Any>
 void basic_node<Any>::wake(index value, const content_ptr& what) {
   record& one = records_[value];
   const index last = std::exchange(one.waiters, none);
-  for (index at = none; at != last;) {
-    at = definitions_.edge_at(at == none ? last : at).next;
-    const edge& each = definitions_.edge_at(at);
-    record& task = records_[each.owner];
-    if (task.state != task_state::waiting) continue;
-    --task.missing;
-    if (each.use != use_kind::after) {
-      stored_definition& known = definitions_[task.definition];
-      known.inputs()[at - definitions_.first_edge(task.definition)].what = what;  // [graph R1]
-    }
-    if (what->failed() != nullptr) {
-      finish(each.owner, what);  // [graph F2]
-    } else {
-      try_ready(task, each.owner);
-    }
+  if (last != none) {
+    index at = definitions_.edge_at(last).next;
+    for (; at != last; at = definitions_.edge_at(at).next) wake_edge(at, what);
+    wake_edge(last, what);  // mostly the only one, and known without looking at `next`
   }
   if (one.awaits != none) end_awaits(value, what);
+}
+
+// The value of this dependency of a task is here.
+template <class Any>
+inline void basic_node<Any>::wake_edge(index at, const content_ptr& what) {
+  const edge& each = definitions_.edge_at(at);
+  record& task = records_[each.owner];
+  if (task.state != task_state::waiting) return;
+  --task.missing;
+  if (each.use != use_kind::after) {
+    stored_definition& known = definitions_[task.definition];
+    known.inputs()[at - definitions_.first_edge(task.definition)].what = what;  // [graph R1]
+  }
+  if (what->failed() != nullptr) {
+    finish(each.owner, what);  // [graph F2]
+  } else {
+    try_ready(task, each.owner);
+  }
 }
 
 }  // namespace cohort::graph::machine
