@@ -123,9 +123,7 @@ class family {
 
   /// Names a task by up to six integers, also one that is never spawned.
   task_type operator()(site where = site::current()) const { return of(where); }
-  task_type operator()(index a, site where = site::current()) const {
-    return of(where, a.value);
-  }
+  task_type operator()(index a, site where = site::current()) const { return of(where, a.value); }
   task_type operator()(index a, index b, site where = site::current()) const {
     return of(where, a.value, b.value);
   }

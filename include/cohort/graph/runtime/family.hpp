@@ -71,9 +71,9 @@ class task_handle {
     constexpr std::size_t count = sizeof...(Indices);
     const std::array<std::int64_t, machine::most_indices> indices{all...};
     name_.indices = indices;
-    const machine::digest128 hashed = hash_of<count>(indices);
+    const hashed_indices hashed = hash_of<count>(indices);
     const graph::indices used(name_.indices.data(), count);
-    name_.what = key_of(of.seed, hashed, of.where.home(used, hashed, of.scope->ranks()));
+    name_.what = key_of(of.seed, hashed, of.where.home(used, hashed.of_all(), of.scope->ranks()));
     name_.family = of.number;
     name_.count = count;
     if (of.opening == of.scope->opening()) window_ = of.scope->window();

@@ -101,10 +101,10 @@ spawn_result basic_node<Any>::spawn(const task_name& task, const definition_view
 // [graph S5]
 template <class Any>
 spawn_result basic_node<Any>::refuse_elsewhere(const task_name& task, spawn_site site) {
-  return refuse(task, errc::not_supported,
-                "an argument has no wire format, and it is at home on rank " +
-                    std::to_string(task.what.home),
-                site);
+  return refuse(
+      task, errc::not_supported,
+      "an argument has no wire format, and it is at home on rank " + std::to_string(task.what.home),
+      site);
 }
 
 // Its value is its definition; it is not announced, for nobody else can put it. [graph A1]

@@ -238,7 +238,7 @@ bool basic_node<Any>::set_value(index task, const content_ptr& what) {
   if (one.state == task_state::done) return false;
   if (one.state == task_state::waiting) --waiting_;
   one.state = task_state::done;
-  definitions_[one.definition].drop_inputs();       // [graph R1]
+  definitions_[one.definition].drop_inputs();  // [graph R1]
   if (what->failed() != nullptr) note_failure(one.what, *what->failed());
   one.value = what;
   if (one.peers != none || one.remote_takers) serve(one, task);
