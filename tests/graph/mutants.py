@@ -102,8 +102,6 @@ MUTANTS = {
                          " run.inputs[i].what = records_[what.edges()[i].value].value;"
                          "if (!one.takes) return run; for")),
     "keep-values": ("R2", (WAVE, "records_.clear(); definitions_.clear();", "")),
-                           "const content_ptr kept = one.value; one.~record();"
-                           " new (&one) record; one.value = kept;")),
     "again-keeps-values": ("R2", (WAVE, "one.value = nullptr;", "")),
     "claims-kept": ("R2", (WAVE, "one.awaits = one.taker = one.declared", "one.awaits = one.declared")),
     "again-old-sources": ("O4", (WAVE, "if (one.source) one.decided = one.source = false;", "")),
