@@ -143,7 +143,7 @@ MUTANTS = {
                          "{ failure own = *what->failed(); own.root = task.what;"
                          " finish(each.owner, content_ptr(new failed_content(own))); }")),
     "recursion": ("F3", (HOME, "wakes_.push_back({task, std::move(what)});", "wake(task, what);")),
-    "fail-slow": ("F4", (HOME, "first_failure_here_ = *why;", "")),
+    "fail-slow": ("F4", (HOME, "first_failure_here_ = why;", "")),
     "cancel-untold": ("C1", (ENDS, "tell && to < ranks_", "false && to < ranks_")),
     "cancelled-runs": ("C2", (ENDS, "ready_.clear();", "")),
     "cancelled-starts": ("C3", (RECEIVE, "if (cancelled_ && !ends) return;", "")),

@@ -132,7 +132,8 @@ class record_table {
  private:
   [[nodiscard]] std::uint32_t add(const key& what) {
     const std::uint32_t at = records_.take(1);
-    new (&records_[at]) record{.what = what};
+    new (&records_[at]) record;
+    records_[at].what = what;
     by_key_.insert(hash_of(what), at);
     return at;
   }

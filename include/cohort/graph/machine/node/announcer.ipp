@@ -130,8 +130,7 @@ void basic_node<Any>::on_list(int from, const list_message& all) {
     if (one.what.home != rank_) out_of_place("a list for another home");
     const index task = records_.make(one.what);
     name(task, one.name);
-    definition_view what{.function = one.function, .result = one.result};
-    what.arguments = one.arguments;
+    const definition_view what{one.function, one.result, one.arguments, {}, true};
     const spawn_site site{owner_.keep_text(all.texts[one.file]), one.line};
     const index made = definitions_.add(what, one.uses.size(), site, true);
     use_writer uses(definitions_[made], task);
