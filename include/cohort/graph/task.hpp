@@ -134,26 +134,24 @@ class family {
   family cached(const function_version& version) const { return cached_as(version.text()); }
 
   /// Names a task by up to six integers, also one that is never spawned.
-  task_type operator()(site where = site::current()) const { return of<0>({}, where); }
-  task_type operator()(index a, site where = site::current()) const {
-    return of<1>({a.value}, where);
-  }
+  task_type operator()(site where = site::current()) const { return of(where); }
+  task_type operator()(index a, site where = site::current()) const { return of(where, a.value); }
   task_type operator()(index a, index b, site where = site::current()) const {
-    return of<2>({a.value, b.value}, where);
+    return of(where, a.value, b.value);
   }
   task_type operator()(index a, index b, index c, site where = site::current()) const {
-    return of<3>({a.value, b.value, c.value}, where);
+    return of(where, a.value, b.value, c.value);
   }
   task_type operator()(index a, index b, index c, index d, site where = site::current()) const {
-    return of<4>({a.value, b.value, c.value, d.value}, where);
+    return of(where, a.value, b.value, c.value, d.value);
   }
   task_type operator()(index a, index b, index c, index d, index e,
                        site where = site::current()) const {
-    return of<5>({a.value, b.value, c.value, d.value, e.value}, where);
+    return of(where, a.value, b.value, c.value, d.value, e.value);
   }
   task_type operator()(index a, index b, index c, index d, index e, index f,
                        site where = site::current()) const {
-    return of<6>({a.value, b.value, c.value, d.value, e.value, f.value}, where);
+    return of(where, a.value, b.value, c.value, d.value, e.value, f.value);
   }
   template <class... Indices>
     requires(sizeof...(Indices) > 6 || !(std::convertible_to<Indices, index> && ...))
@@ -161,7 +159,7 @@ class family {
     static_assert(sizeof...(Indices) <= 6, "six indices name a task at most");
     constexpr bool integers = (std::is_convertible_v<Indices, index> && ...);
     static_assert(integers, "the indices of a task are integers");
-    return of<0>({}, site::current());
+    return of(site::current());
   }
 
  private:
@@ -179,14 +177,12 @@ class family {
     }
     return *this;
   }
-  template <std::size_t Count>
-  task_type of(const std::array<std::int64_t, machine::most_indices>& all,
-               const site& where) const {
-    constexpr std::integral_constant<std::size_t, Count> count;
+  template <class... Indices>
+  task_type of(const site& where, Indices... all) const {
     if constexpr (spawns) {
-      return task_type(function_, family_, count, all, where);
+      return task_type(function_, family_, where, all...);
     } else {
-      return task_type(family_, count, all, where);
+      return task_type(family_, where, all...);
     }
   }
 

@@ -157,9 +157,10 @@ class basic_node {
   using index = std::uint32_t;
 
   // front: names, spawns and their refusals
-  void resolve(const definition_view& what, spawn_site site);
-  [[nodiscard]] std::string wrong_use();
-  spawn_result spawn_again(index task);
+  [[nodiscard]] index resolve(index task, const definition_view& what, spawn_site site, bool here);
+  spawn_result refuse_elsewhere(const task_name& task, spawn_site site);
+  [[nodiscard]] std::string wrong_use(const stored_definition& what);
+  spawn_result spawn_again(index task, index made, const content_ptr& value);
   [[nodiscard]] content_ptr refused_by_end() const;
 
   // announcer
@@ -171,19 +172,26 @@ class basic_node {
   void on_list(int from, const list_message& all);
 
   // home: decide, run
-  void keep_definition(index task, const draft& what);
-  [[nodiscard]] definition_field compare(const stored_definition& one, const draft& other,
-                                         index source) const;
-  void declare(index task, const draft& what, int from);
+  void keep_definition(record& one, index made);
+  [[nodiscard]] bool are_equal(const stored_definition& one,
+                               const stored_definition& other) const noexcept;
+  void declare(index task, index made, int from, const content_ptr& value);
   void note_declaration(index task, int rank, index definition);
   [[nodiscard]] bool has_diverged(index task) const;
   [[nodiscard]] index own_definition(index task) const;
-  void start(index task);
-  void link(index at);
-  void try_ready(index task);
+  void start(record& one, index task);
+  [[nodiscard]] content* take_present(stored_definition& what);
+  void link(record& value, record& task, edge& each, index at);
+  void claim_inputs(record& task, stored_definition& what, index first);
+  void try_ready(record& one, index task);
+  void hand_over_inputs(const record& task);
   running_task start_ready(index task);
   void finish(index task, content_ptr what);
+  [[nodiscard]] bool set_value(index task, const content_ptr& what);
+  void serve(const record& one, index task);
+  void note_failure(const key& task, const failure& why);
   void wake(index value, const content_ptr& what);
+  void wake_edge(index at, const content_ptr& what);
 
   // awaits and producers
   void check_producer(producer who) const;
@@ -328,7 +336,6 @@ class basic_node {
   // tasks and values
   record_table records_;
   definition_store definitions_;
-  draft draft_;
   number_ring ready_;
   std::uint32_t running_ = 0;
   std::uint64_t waiting_ = 0;                  // tasks

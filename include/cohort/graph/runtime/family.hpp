@@ -14,6 +14,7 @@
 #include <cohort/graph/value.hpp>
 
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <source_location>
@@ -73,18 +74,19 @@ template <auto... F>
 class task_handle {
  public:
   task_handle() noexcept {}
-  template <std::size_t Count>
-  task_handle(const family_record& of, std::integral_constant<std::size_t, Count>,
-              const std::array<std::int64_t, machine::most_indices>& all,
-              const std::source_location& site)
+  /// The indices come in registers: to load two at once that have just been stored one by one takes
+  /// longer than all the rest.
+  template <std::same_as<std::int64_t>... Indices>
+  task_handle(const family_record& of, const std::source_location& site, Indices... all)
       : scope_(of.scope), who_(of.who), site_(site) {
-    // One by one: to load two at once that have just been stored apart takes longer than the rest.
-    for (std::size_t i = 0; i < Count; ++i) name_.indices[i] = all[i];
-    const machine::digest128 hashed = hash_of<Count>(all);
-    const graph::indices used(name_.indices.data(), Count);
-    name_.what = key_of(of.seed, hashed, of.where.home(used, hashed, of.scope->ranks()));
+    constexpr std::size_t count = sizeof...(Indices);
+    const std::array<std::int64_t, machine::most_indices> indices{all...};
+    name_.indices = indices;
+    const hashed_indices hashed = hash_of<count>(indices);
+    const graph::indices used(name_.indices.data(), count);
+    name_.what = key_of(of.seed, hashed, of.where.home(used, hashed.of_all(), of.scope->ranks()));
     name_.family = of.number;
-    name_.count = Count;
+    name_.count = count;
     if (of.opening == of.scope->opening()) window_ = of.scope->window();
   }
 

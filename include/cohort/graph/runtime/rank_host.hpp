@@ -125,13 +125,7 @@ class rank_host final : public host,
     for (scope* const one : std::vector(open_)) one->drop_waiters();
   }
 
-  // ---- scope_owner ----
-  void wake() noexcept override {
-    if (turn_.is_due || ended_) return;
-    turn_.is_due = true;
-    turn_.keep = this->shared_from_this();
-    engine_.post(&turn_);
-  }
+  using scope_owner::wake;
 
  private:
   using scope = scope_on_node<Any>;
@@ -142,14 +136,13 @@ class rank_host final : public host,
   class turn_operation final : public progress::operation {
    public:
     explicit turn_operation(rank_host& of) noexcept : operation(&run), owner_(of) {}
-    bool is_due = false;
     std::shared_ptr<rank_host> keep;
 
    private:
     static void run(operation* base, action what) {
       auto& self = *static_cast<turn_operation*>(base);
       const std::shared_ptr<rank_host> hold = std::move(self.keep);
-      self.is_due = false;
+      self.owner_.turn_is_due_ = false;
       if (what != action::destroy) self.owner_.turn();
     }
     rank_host& owner_;
@@ -201,8 +194,8 @@ class rank_host final : public host,
     messenger_.flush();
     messenger_.expect(!open_.empty() && !more);
     if (more) {
-      if (!turn_.is_due) {
-        turn_.is_due = true;
+      if (!turn_is_due_) {
+        turn_is_due_ = true;
         turn_.keep = this->shared_from_this();
         engine_.loop().post(turn_);
       }
@@ -283,6 +276,12 @@ class rank_host final : public host,
     messenger_.send_value(one.rank, one.tag, one.what);
   }
   [[nodiscard]] std::shared_ptr<void> keep() override { return this->shared_from_this(); }
+  void ask_for_turn() noexcept override {
+    if (ended_) return;
+    turn_is_due_ = true;
+    turn_.keep = this->shared_from_this();
+    engine_.post(&turn_);
+  }
 
   // ---- comm::mailbox::owner ----
   void received(int from, unsigned, std::span<const std::byte> message) override {

@@ -31,7 +31,9 @@ namespace cohort::graph::runtime {
 class scope_owner {
  public:
   /// Something has happened: what it leads to is done soon, in a turn.
-  virtual void wake() noexcept = 0;
+  void wake() noexcept {
+    if (!turn_is_due_) ask_for_turn();
+  }
   /// A number that was not used before.
   [[nodiscard]] virtual std::uint64_t next_number() noexcept = 0;
   virtual void post_receive(const machine::action& one) = 0;
@@ -40,6 +42,8 @@ class scope_owner {
 
  protected:
   ~scope_owner() = default;
+  virtual void ask_for_turn() noexcept = 0;
+  bool turn_is_due_ = false;
 };
 
 /// A coroutine that runs as a task, which the scope can cancel.

@@ -282,7 +282,7 @@ void basic_node<Any>::repeat() {
     one.spawned = one.wanted = one.unsent = one.unasked = one.gone = one.unknown = false;
   }
   for (index at = 0; at < records_.size(); ++at) {
-    if (records_[at].decided) start(at);
+    if (records_[at].decided) start(records_[at], at);
   }
 }
 
