@@ -87,12 +87,6 @@ MUTANTS = {
     "hash-unoffered": ("U4", (TRANSFER, "one.value->bytes().size(), hash_to_send(value)}",
                               "one.value->bytes().size(), std::nullopt}")),
     "hash-unread": ("U4", (VALUES, "if (one.hash) hashes_[value] = *one.hash;", "")),
-    "hash-of-second-put": ("U4", (FRONT, "if (is_first && hash != nullptr)", "if (hash != nullptr)"),
-                           (FRONT, "if (records_[at].spawned) return spawn_again(at); // [graph S2]"
-                            " records_[at].spawned = true; const bool is_first",
-                            "if (records_[at].spawned) { if (hash != nullptr) hashes_[at] = *hash;"
-                            " return spawn_again(at); }"
-                            " records_[at].spawned = true; const bool is_first")),
     "hashes-kept": ("R2", (WAVE, "hashes_.clear();", "")),
     "offer-parked": ("L2", (TRANSFER, "if (what.wanted) { forget_want",
                             "if (false) { forget_want")),
