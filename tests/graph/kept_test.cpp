@@ -426,6 +426,34 @@ task hash_of_windows(graph::scope& s) {
 
 TEST_CASE("what is put anew gives another hash", "[graph]") { in_hashed_scope(&hash_of_windows); }
 
+// The first definition counts, and so does its hash.
+task put_too_late(graph::scope& s) {
+  const auto f = s.tasks<&plus_one>("f", graph::on(0));
+  if (s.rank() == 0) {
+    f(0).put(5);
+    const task_hash of_first = f(0).hash();
+    f(0).put(6);
+    CHECK(f(0).hash() == of_first);
+    f(1).spawn(1);
+    const task_hash of_task = f(1).hash();
+    f(1).put(2);
+    CHECK(f(1).hash() == of_task);
+  }
+  const int first = co_await f(0).get();
+  CHECK(first == 5);
+  co_await s.fence();
+}
+
+TEST_CASE("a put that has no effect has none on the hash", "[graph]") {
+  graph::tasks_options options;
+  options.warn_on_divergence = true;
+  cohort_test::on_world([&](cohort::communicator world) -> task {
+    graph::tasks all(world, options);
+    auto running = all.run(scope_options("hashes").hash_tasks(), &put_too_late);
+    co_await std::move(running);
+  });
+}
+
 class address {  // no aggregate, so it has no wire format
  public:
   explicit address(const void* at) noexcept : at_(at) {}
