@@ -5,19 +5,27 @@
 /// The layer graph: tasks that any rank may spawn, in any order, and that run once.
 ///
 /// \code
+/// #include <cohort/comm.hpp>
+/// #include <cohort/graph.hpp>
+///
+/// #include <cstdio>
+///
 /// double next(double before) { return before / 2 + 1; }
 ///
 /// asio::awaitable<void> chain(cohort::graph::scope& scope, int length) {
 ///   auto step = scope.tasks<&next>("step");  // placed by a hash of the index
 ///   step(0).spawn(1.0);
 ///   for (int i = 1; i < length; ++i) step(i).spawn(step(i - 1));
-///   std::printf("%g\n", co_await step(length - 1).get());
+///   const double last = co_await step(length - 1).get();
+///   if (scope.rank() == 0) std::printf("%g\n", last);
 /// }
 ///
 /// asio::awaitable<void> work(cohort::communicator world) {
 ///   cohort::graph::tasks all(world);
 ///   co_await all.run("chain", &chain, 10);
 /// }
+///
+/// int main(int argc, char** argv) { return cohort::run(argc, argv, work); }
 /// \endcode
 
 #include <cohort/graph/error.hpp>
