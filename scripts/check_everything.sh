@@ -15,8 +15,9 @@
 #   tsan-ranks       those with threads under the thread sanitizer on 2 and 4 ranks, gpu.* too
 #   real-cuda        all tests for devices with the real CUDA and NCCL and g++
 #   gpu-versions     headers and tests for every version of CUDA and NCCL that is known
-#   mutants          every mutant of the protocol, 20 000 random jobs each
+#   mutants          every mutant of the protocol and of the task graph, 20 000 random jobs each
 #   protocol         a million random jobs of the protocol, every interleaving of all small ones
+#   graph            the same of the task graph, with 8 ranks too; damaged packets with sanitizers
 #   fuzz             each fuzz target for two minutes
 #   wrong-calls      what is to fail compiling, with clang; but for devices, where clang does not name
 #                    the line of the caller of device::done
@@ -64,12 +65,25 @@ real_cuda() {
     "${debug[@]}" -DCOHORT_BUILD_EXAMPLES=OFF -DCOHORT_TEST_ON_GPU=ON "-DCOHORT_TEST_RANKS=1;3"
 }
 gpu_versions() { TESTS=yes scripts/check_gpu_versions.sh mpicxx.openmpi; }
-mutants() { tests/protocol/mutants.py --compiler "$gxx" --jobs "$(nproc)"; }
+mutants() {
+  tests/protocol/mutants.py --compiler "$gxx" --jobs "$(nproc)"
+  tests/graph/mutants.py --compiler "$gxx" --jobs "$(nproc)"
+}
 protocol() {
   "$gxx" -std=c++20 -O2 -Iinclude -Itests tests/protocol/jobs.cpp -o build/everything/jobs
   build/everything/jobs small
   build/everything/jobs asked
   build/everything/jobs random "$(date +%s)000000" 1000000
+}
+graph() {
+  "$gxx" -std=c++20 -O2 -Iinclude -Itests tests/graph/jobs.cpp -o build/everything/graph_jobs
+  build/everything/graph_jobs small all
+  build/everything/graph_jobs random "$(date +%s)000000" 1000000
+  build/everything/graph_jobs random "$(date +%s)000000" 100000 --ranks 8
+  "$gxx" -std=c++20 -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -Iinclude -Itests \
+    tests/graph/jobs.cpp -o build/everything/graph_jobs_asan
+  build/everything/graph_jobs_asan random 1 20000
+  build/everything/graph_jobs_asan damaged "$(date +%s)000000" 100000
 }
 
 # What is found is kept, and fails the step: libFuzzer then says where.
@@ -131,7 +145,7 @@ long_runs() {
 stress() { ROUNDS=20 scripts/stress.sh . 0; }
 
 known=(all-ranks header-only mpich asan-ranks asan-gxx tsan-ranks real-cuda gpu-versions mutants
-  protocol fuzz wrong-calls large openings-openmpi openings-mpich long-runs stress)
+  protocol graph fuzz wrong-calls large openings-openmpi openings-mpich long-runs stress)
 wanted=("$@")
 [ $# -gt 0 ] || wanted=("${known[@]}")
 for name in "${wanted[@]}"; do

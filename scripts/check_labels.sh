@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 label='[A-Z][0-9]'
-pages='protocol|rendezvous'
+pages='protocol|rendezvous|graph'
 status=0
 
 while IFS=: read -r file line text; do
@@ -22,8 +22,13 @@ done < <(grep -rnoE "\b($pages) $label(, $label)*\b" include tests docs --includ
   --include='*.md')
 
 # A letter and a digit in a comment that no page stands before.
-if grep -rnE '//' include/cohort/{protocol,coordinator} tests/{protocol,coordinator} \
-  --include='*.[hi]pp' --include='*.cpp' |
+layers=(include/cohort/{protocol,coordinator,graph} tests/{protocol,coordinator,graph})
+for layer in "${layers[@]}"; do
+  [ -d "$layer" ] && continue
+  echo "there is no $layer" >&2
+  status=1
+done
+if { grep -rnE '//' "${layers[@]}" --include='*.[hi]pp' --include='*.cpp' || true; } |
   sed -E "s/\b($pages) $label((,| and) $label)*\b//g" |
   grep -E "//.*(^|[^A-Za-z0-9_\"'<.-])$label([^A-Za-z0-9_\"'>+-]|\$)" >&2; then
   echo "which page has these rules?" >&2

@@ -23,7 +23,7 @@ minutes=${2:-10}
 seed=${SEED:-$(date +%s)}
 least=${ROUNDS:-1}
 # What only compiles, checks the source tree, or computes on one thread.
-left_out='^(tools|compile_fail|consumer|protocol)[.]'
+left_out='^(tools|compile_fail|consumer|protocol)[.]|^graph[.].*jobs?'
 # Programs whose tests stop a process themselves; it may not be let go on too early.
 unstopped='/(coordinator_verbs|cluster_(adopt|launcher|workers))_test$'
 

@@ -41,5 +41,8 @@ wait_report wait_for_messages(const cohort::communicator& world, asio::io_contex
 wait_report wait_for_control(const cohort::communicator& world, asio::io_context& io,
                              schedule plan);
 void send_control(const cohort::communicator& world, asio::io_context& io, schedule plan);
+/// In a scope of a task graph: rank 0 awaits values that rank 1 puts.
+wait_report wait_in_scope(const cohort::communicator& world, asio::io_context& io, schedule plan);
+void put_in_scope(const cohort::communicator& world, asio::io_context& io, schedule plan);
 
 }  // namespace with_cohort

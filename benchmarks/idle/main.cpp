@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
   std::string only;
   CLI::App app("What waiting costs; start it with mpirun -np 2");
   app.add_option("--seconds", seconds, "length of the long waits");
-  app.add_option("--only", only, "one of timer, parked, long, short, raw");
+  app.add_option("--only", only, "one of timer, parked, long, short, scope, raw");
   CLI11_PARSE(app, argc, argv);
 
   cohort::environment env(argc, argv);
@@ -94,6 +94,16 @@ int main(int argc, char** argv) {
   messages("long", "a receive pending for long", once, 3, 0);
   messages("long", "a message after 1.2 s of quiet", quiet_second, 0, 5000);
   messages("short", "a message after 200 ms of quiet", fifth, 0, 1300);
+  const auto values = [&](const char* title, schedule plan, double wake_up_target) {
+    if (!wanted("scope")) return;
+    if (waiter) {
+      print(title, with_cohort::wait_in_scope(world, io, plan), 0.1, wake_up_target);
+    } else {
+      with_cohort::put_in_scope(world, io, plan);
+    }
+  };
+  values("an await in a scope of a task graph", once, 0);
+  values("an await in a scope, a value after 200 ms", fifth, 200);
   if (wanted("raw")) {
     if (waiter) {
       const auto report = raw_mpi::wait(world.native(), fifth);

@@ -25,9 +25,10 @@
 #include <cohort/p2p.hpp>
 #include <cohort/shm.hpp>
 
-// What is made of that: operations by name in any order, values by key, workers.
+// What is made of that: operations by name in any order, values by key, tasks, workers.
 #include <cohort/cluster.hpp>
 #include <cohort/coordinator.hpp>
+#include <cohort/graph.hpp>
 #include <cohort/rendezvous.hpp>
 
 // What both are made of, each usable alone: vocabulary, MPI's objects, the engine.

@@ -476,7 +476,7 @@ class Refusals(Case):
         self.refused("bad.json: line 3 is not an event", self.other, bad)
         more = self.file("bad.json", self.good + "x\n")
         self.refused("bad.json: something follows its end at line 6", self.other, more)
-        long = self.file("bad.json", self.good.replace('"a"', '"' + "a" * (1 << 20) + '"'))
+        long = self.file("bad.json", self.good.replace('"a"', '"' + "a" * (1 << 22) + '"'))
         self.refused("bad.json: line 3 is too long", self.other, long)
 
     def test_a_file_cut_anywhere(self):

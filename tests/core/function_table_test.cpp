@@ -253,6 +253,22 @@ TEST_CASE("a program has an id") {
   CHECK(&cohort::program_id() == &id);
 }
 
+TEST_CASE("a function has a place in its file, and libraries are other files") {
+  const auto at = [](auto* code) {
+    return cohort::place_of(reinterpret_cast<cohort::any_function>(code));
+  };
+  CHECK(at(&unregistered).module == cohort::program_id());
+  CHECK(at(&unregistered) == at(&unregistered));
+  CHECK_FALSE(at(&unregistered) == at(&never_called));
+  void* const library = ::dlopen(COHORT_TEST_LATE_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  REQUIRE(library != nullptr);
+  const std::string module =
+      at(reinterpret_cast<int (*)()>(::dlsym(library, "cohort_test_late_number"))).module;
+  CHECK(module != cohort::program_id());
+  CHECK((module.starts_with("build-id:") || module.starts_with("sha256:")));
+  ::dlclose(library);
+}
+
 TEST_CASE("a build id is found among notes and not beyond them") {
   using bytes = std::vector<std::byte>;
   const auto note = [](std::uint32_t type, std::string name, std::size_t size) {

@@ -95,7 +95,7 @@ TEST_CASE("a task that nobody spawns ends who awaits it, and what depends on it"
                                             std::to_string(7 % ranks) +
                                             "; it is needed by b(0) of rank 0, spawned at "
                                             "test.cpp:44");
-    // A verdict is not remembered: a later spawn runs, errors stay. [W4]
+    // A verdict is not remembered: a later spawn runs, errors stay. [graph W4]
     all.spawn(other, "x7", {}, 5);
     const auto later = all.await(0, "x7");
     const auto unchanged = all.await(other, "b0");
@@ -176,7 +176,7 @@ TEST_CASE("with fail_fast the first failure cancels the scope on all ranks") {
 TEST_CASE("one key with two definitions on one rank: the second handle ends with diverged") {
   fake_ranks all(2);
   CHECK(!all.spawn(0, "a1", {}, 1, 3, 11));
-  CHECK(!all.spawn(0, "a1", {}, 1, 3, 12));  // equal, wherever it is spawned [S2]
+  CHECK(!all.spawn(0, "a1", {}, 1, 3, 12));  // equal, wherever it is spawned [graph S2]
   const content_ptr second = all.spawn(0, "a1", {}, 1, 4, 13);
   REQUIRE(second);
   CHECK(second->failed()->code == errc::diverged);
@@ -217,7 +217,7 @@ TEST_CASE("ranks that define a task differently are reported with all ranks and 
                    ContainsSubstring("rank 0, its home, runs the first of these"));
     CHECK(report.failed == 0);
   }
-  // The first field in the order of K5 is named: function, arguments, dependencies, result.
+  // The first field in the order of (graph K5) is named: function, arguments, dependencies, result.
   all.spawn(0, "b0", {plain("u1")}, 2, 1, 11);
   all.spawn(1, "b0", {plain("v1")}, 3, 2, 12);
   all.spawn(0, "u1");
@@ -284,7 +284,7 @@ TEST_CASE("a value that somebody else here still reads is not moved") {
   all.hold_tasks = true;
   all.put(0, "v0", 5);
   all.spawn(0, "r0", {plain("v0")});
-  all.spawn(0, "a0", {take("v0")});  // neglects its duty [M5]
+  all.spawn(0, "a0", {take("v0")});  // neglects its duty [graph M5]
   node& here = all.of(0);
   const auto taker = here.start_newest();
   REQUIRE(taker);
@@ -318,7 +318,7 @@ TEST_CASE("a value is taken from another rank, and two ranks that take it do not
     CHECK(lost.code == errc::taken);
     CHECK_THAT(lost.text, ContainsSubstring("test.cpp:41") && ContainsSubstring("test.cpp:42"));
     CHECK(all.in(a_won ? 1 : 2).moved == std::vector<std::string>{"5"});
-    // Who asks for it later, at home or where it was taken, is too late. [M4]
+    // Who asks for it later, at home or where it was taken, is too late. [graph M4]
     const auto at_home = all.await(0, "v0");
     const auto elsewhere = all.await(a_won ? 1 : 2, "v0");
     all.run();
@@ -557,7 +557,7 @@ TEST_CASE("a cancellation ends awaits with its cause, and fences tell it") {
   CHECK(all.in(1).cancelled);
   const content_ptr refused = all.spawn(1, "b1");
   REQUIRE(refused);
-  CHECK(refused->failed()->code == errc::cancelled);  // S4
+  CHECK(refused->failed()->code == errc::cancelled);  // [graph S4]
   all.of(1).ended(running->index, make(1));
   all.all_end(window_end::fence);
   for (int rank = 0; rank < 3; ++rank) {

@@ -562,8 +562,11 @@ TEST_CASE("a dropped rendezvous closes as well, inside the loop and after it",
     }
     co_await meet(world);
   });
+  // Constructors of communicators block, so both come before what a loop makes.
   asio::io_context io;
   cohort::communicator world(io);
+  auto other = std::make_unique<asio::io_context>();
+  cohort::communicator second(*other);
   {
     cohort::rendezvous exchange(world);
     auto body = [&]() -> task {
@@ -583,8 +586,6 @@ TEST_CASE("a dropped rendezvous closes as well, inside the loop and after it",
     io.poll();
   }
   // Handlers that never ran are destroyed with the context.
-  auto other = std::make_unique<asio::io_context>();
-  cohort::communicator second(*other);
   cohort::rendezvous abandoned(second);
   auto step = abandoned.step(1);
   step.recv<int>(from_left(second, "never"), asio::detached);

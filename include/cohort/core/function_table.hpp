@@ -178,6 +178,18 @@ template <class Any = void>
 template <class Any = void>
 [[nodiscard]] const std::string& program_id();
 
+/// Where code lies, alike in all processes that run the same files.
+struct code_place {
+  std::string module;        ///< which executable or library, in the manner of program_id()
+  std::uint64_t offset = 0;  ///< from where that is loaded, in bytes
+  friend bool operator==(const code_place&, const code_place&) = default;
+};
+
+/// The place of a function. Looked up at each call; where the linker left no build id, that costs
+/// reading the file.
+template <class Any = void>
+[[nodiscard]] code_place place_of(any_function code);
+
 /// What the compiler calls a function or a captureless lambda: "square", "a::b<int>".
 template <auto Function>
 [[nodiscard]] constexpr std::string_view function_name() noexcept {

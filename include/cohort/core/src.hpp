@@ -21,5 +21,6 @@ template std::string first_difference<void>(std::span<const function_table::entr
                                             std::span<const function_table::entry>,
                                             std::string_view, std::string_view);
 template const std::string& program_id<void>();
+template code_place place_of<void>(any_function);
 
 }  // namespace cohort

@@ -31,7 +31,7 @@ struct hash {
 /// Tiles of a matrix over a grid of p times q ranks, by the first two indices. One index counts
 /// twice. Ranks beyond the grid get nothing; a grid that is too large begins again at rank 0.
 struct block_cyclic {
-  /// Throws error(errc::invalid_argument) if one of them is not positive.
+  /// Throws cohort::error(errc::invalid_argument) if one of them is not positive.
   block_cyclic(int rows, int columns) : p(rows), q(columns) {
     if (p < 1 || q < 1) {
       throw cohort::error(errc::invalid_argument, "graph: block_cyclic(" + std::to_string(p) +
@@ -79,7 +79,7 @@ class placement {
     }
   }
 
-  /// `hashed` are these indices. Throws error(errc::bad_rank) if a function gives no rank.
+  /// `hashed` are these indices. Throws cohort::error(errc::bad_rank) if a function gives no rank.
   [[nodiscard]] std::int32_t home(graph::indices of, const machine::digest128& hashed,
                                   int ranks) const {
     if (kind_ == kind::hash) [[likely]] {
@@ -90,7 +90,7 @@ class placement {
   }
   /// Equal for equal placements: "block_cyclic(2, 2)".
   [[nodiscard]] std::string text() const;
-  /// Throws error(errc::bad_rank) for one that names a rank which is not there.
+  /// Throws cohort::error(errc::bad_rank) for one that names a rank which is not there.
   void check(int ranks) const {
     if (kind_ == kind::on && (first_ < 0 || first_ >= ranks)) bad_rank(first_, ranks);
   }

@@ -10,6 +10,7 @@
 #endif
 
 #include <cohort/graph.hpp>
+#include <cohort/graph/dot.hpp>
 #include <cohort/graph/machine/node/announcer.ipp>
 #include <cohort/graph/machine/node/awaits.ipp>
 #include <cohort/graph/machine/node/ends.ipp>
@@ -22,7 +23,11 @@
 #include <cohort/graph/machine/node/transfer.ipp>
 #include <cohort/graph/machine/node/values.ipp>
 #include <cohort/graph/machine/node/wave.ipp>
+#include <cohort/graph/recording.ipp>
+#include <cohort/graph/result_store.ipp>
 #include <cohort/graph/runtime/rank_host.hpp>
+#include <cohort/graph/schedule.hpp>
+#include <cohort/graph/task_hash.ipp>
 
 namespace cohort::graph {
 

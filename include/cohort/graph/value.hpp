@@ -183,7 +183,7 @@ template <class T>
 }
 
 /// The value in a content that is no failure: where it is, or decoded once. Throws
-/// error(errc::type_mismatch) if it has another type here.
+/// cohort::error(errc::type_mismatch) if it has another type here.
 template <class T>
 [[nodiscard]] T& value_in(machine::content& one) {
   if (&typeid(one) == &typeid(value_content<T>)) [[likely]] {

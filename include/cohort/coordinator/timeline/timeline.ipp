@@ -5,10 +5,8 @@
 /// \file The timeline's events, from the call that records one to the line in the file.
 
 #include <cohort/coordinator/timeline.hpp>
-#include <cohort/coordinator/timeline/trace_file.hpp>
 #include <cohort/core/log.hpp>
-
-#include <unistd.h>
+#include <cohort/core/trace_file.hpp>
 
 #include <algorithm>
 #include <array>
@@ -33,24 +31,7 @@ inline constexpr std::size_t backend_limit = 64;
 inline constexpr std::string_view ellipsis = "\xE2\x80\xA6";
 // Names with each byte escaped, and what stands around them.
 inline constexpr std::size_t largest_line = 6 * (name_limit + backend_limit) + 512;
-static_assert(largest_line <= trace_file::largest_text);
-
-COHORT_INLINE std::string boot_id() {
-  std::array<char, 64> text{};
-  std::size_t length = 0;
-  if (std::FILE* file = std::fopen("/proc/sys/kernel/random/boot_id", "r")) {
-    length = std::fread(text.data(), 1, text.size(), file);
-    std::fclose(file);
-  }
-  while (length > 0 && text[length - 1] == '\n') --length;
-  return {text.data(), length};
-}
-
-COHORT_INLINE std::string host_name() {
-  std::array<char, 256> text{};
-  if (::gethostname(text.data(), text.size() - 1) != 0) return {};
-  return text.data();
-}
+static_assert(largest_line <= trace::trace_file::largest_text);
 
 }  // namespace detail
 
@@ -77,15 +58,15 @@ struct timeline::recording {
   recording(int at_rank, std::string path_of_file, const timeline_options& options)
       : path(std::move(path_of_file)),
         device(options.device.substr(0, detail::backend_limit)),
-        rank(static_cast<std::uint64_t>(std::max(at_rank, 0))),
-        text(detail::trace_file::page + 2 * detail::largest_line) {
+        rank(std::max(at_rank, 0)),
+        text(trace::trace_file::page + 2 * detail::largest_line) {
     const std::size_t ring = std::clamp<std::size_t>(options.ring, 1, std::size_t{1} << 24);
     events.reserve(ring);
     names_capacity = std::max<std::size_t>(32 * ring, 1024);
     names = std::make_unique_for_overwrite<char[]>(names_capacity);
   }
 
-  std::error_code open(int size, const timeline_options& options) noexcept;
+  std::error_code open(int size, const timeline_options& options);
   [[nodiscard]] std::int64_t since_anchor(time when) const noexcept {
     if (when <= anchor) return 0;
     return std::chrono::duration_cast<std::chrono::nanoseconds>(when - anchor).count();
@@ -99,35 +80,28 @@ struct timeline::recording {
   [[nodiscard]] std::error_code end_line() noexcept;
   [[nodiscard]] std::error_code write_lines() noexcept;
   void report_full() noexcept;
-  // Different for all ranks, since viewers mix up rows of the same number when files are merged.
-  [[nodiscard]] std::uint64_t first_row() const noexcept { return (rank + 1) * 1000; }
 
   std::string path;
   std::string device;
-  std::uint64_t rank;
+  int rank;
   time anchor;
   std::vector<event> events;
   std::unique_ptr<char[]> names;
   std::size_t names_size = 0;
   std::size_t names_capacity = 0;
-  std::array<detail::viewer_rows, detail::phase_names.size()> rows;
+  std::array<trace::viewer_rows, detail::phase_names.size()> rows;
   bool moments_named = false;  // the row for what happens at one moment
-  detail::json_text text;      // lines for the page that is being filled, and one in the making
+  trace::json_text text;       // lines for the page that is being filled, and one in the making
   std::size_t lines_end = 0;   // of the former
   std::size_t pages = 0;       // written
-  detail::trace_file file;
+  trace::trace_file file;
   std::uint64_t unreported = 0;  // lost, and the file does not say so yet
   bool full = false;             // the limit has been reached, and the file says so
   bool told = false;             // the log has been told
 };
 
 COHORT_INLINE std::string timeline_path(std::string_view path, int rank, int size) {
-  std::string result(path);
-  if (size <= 1) return result;
-  const std::size_t name = path.rfind('/') + 1;  // 0 without a folder
-  std::size_t dot = path.rfind('.');
-  if (dot == std::string_view::npos || dot <= name) dot = path.size();
-  return result.insert(dot, "." + std::to_string(rank));
+  return trace::path_of_rank(path, rank, size);
 }
 
 COHORT_INLINE timeline::timeline(int rank, int size) noexcept : rank_(rank), size_(size) {}
@@ -158,29 +132,10 @@ COHORT_INLINE void timeline::stop() noexcept {
   recording_.reset();
 }
 
-COHORT_INLINE std::error_code timeline::recording::open(int size,
-                                                        const timeline_options& options) noexcept {
-  const auto before = steady_clock::now();
-  const auto wall = std::chrono::system_clock::now();
-  anchor = before + (steady_clock::now() - before) / 2;
-  const auto count = [](auto when) {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(when.time_since_epoch()).count();
-  };
-  text.raw(R"({"otherData":{"cohort_timeline":1,"rank":)").number(rank);
-  text.raw(R"(,"size":)").number(std::int64_t{size});
-  text.raw(R"(,"host":")").escaped(detail::host_name());
-  text.raw(R"(","boot":")").escaped(detail::boot_id());
-  if (!device.empty()) text.raw(R"(","device":")").escaped(device);
-  // As strings, since viewers would round them.
-  text.raw(R"(","steady_ns":")").number(std::int64_t{count(anchor)});
-  text.raw(R"(","system_ns":")").number(std::int64_t{count(wall)});
-  text.raw("\"},\"traceEvents\":[\n");
-  text.raw(R"({"name":"process_name","ph":"M","pid":)").number(rank);
-  text.raw(R"(,"tid":)").number(first_row() + 1);
-  text.raw(R"(,"args":{"name":"rank )").number(rank).raw(R"("}})").raw(",\n");
-  text.raw(R"({"name":"process_sort_index","ph":"M","pid":)").number(rank);
-  text.raw(R"(,"tid":)").number(first_row() + 1);
-  text.raw(R"(,"args":{"sort_index":)").number(rank).raw("}}");
+COHORT_INLINE std::error_code timeline::recording::open(int size, const timeline_options& options) {
+  const trace::origin began = trace::origin::now();
+  anchor = time(std::chrono::nanoseconds(began.steady_ns));
+  trace::write_head(text, rank, size, began, "device", device);
   const std::error_code failed = file.open(path, text.view(), options.growth, options.limit);
   text.clear();
   return failed;
@@ -244,7 +199,7 @@ COHORT_INLINE std::uint32_t timeline::recording::keep(std::string_view name, std
     if (!part.empty()) std::memcpy(names.get() + names_size, part.data(), part.size());
     names_size += part.size();
   };
-  const std::string_view kept = detail::utf8_prefix(name, limit_of_it);
+  const std::string_view kept = trace::utf8_prefix(name, limit_of_it);
   add(kept);
   if (kept.size() < name.size()) add(detail::ellipsis);
   size = static_cast<std::uint16_t>(names_size - start);
@@ -314,7 +269,7 @@ COHORT_INLINE void timeline::lose(std::size_t events, const std::error_code& why
   from.unreported += events;
   // What gave a row its name may be among the lost.
   from.moments_named = false;
-  for (detail::viewer_rows& of_phase : from.rows) of_phase.forget_names();
+  for (trace::viewer_rows& of_phase : from.rows) of_phase.forget_names();
   if (from.file.at_limit()) from.report_full();
   if (from.told) return;
   from.told = true;
@@ -330,9 +285,9 @@ COHORT_INLINE std::error_code timeline::recording::format(const event& one) noex
   const std::string_view name(names.get() + one.text, one.name_size);
   if (one.kind == event::moment) return format_moment(name, one.begin, 0);
   const std::size_t of_phase = one.kind;
-  detail::viewer_rows& of = rows[of_phase];
+  trace::viewer_rows& of = rows[of_phase];
   const std::size_t row = of.place(one.begin, one.begin + one.duration);
-  const std::uint64_t number = first_row() + 100 * (of_phase + 1) + row;
+  const std::uint64_t number = trace::first_row(rank) + 100 * (of_phase + 1) + row;
   if (of.needs_name(row)) {
     const bool on_device = of_phase >= static_cast<std::size_t>(phase::device_pack);
     const auto failed = name_row(number, detail::phase_names[of_phase], row, on_device);
@@ -342,7 +297,7 @@ COHORT_INLINE std::error_code timeline::recording::format(const event& one) noex
   text.raw(R"(","cat":")").raw(detail::phase_names[of_phase]);
   text.raw(R"(","ph":"X","ts":)").microseconds(one.begin);
   text.raw(R"(,"dur":)").microseconds(one.duration);
-  text.raw(R"(,"pid":)").number(rank).raw(R"(,"tid":)").number(number);
+  text.raw(R"(,"pid":)").number(std::int64_t{rank}).raw(R"(,"tid":)").number(number);
   text.raw(R"(,"args":{"set":)").number(std::uint64_t{one.set});
   text.raw(R"(,"log_count":)").number(one.log_count);
   if (one.together) {
@@ -362,13 +317,13 @@ COHORT_INLINE std::error_code timeline::recording::format(const event& one) noex
 COHORT_INLINE std::error_code timeline::recording::format_moment(std::string_view name,
                                                                  std::int64_t when,
                                                                  std::uint64_t lost) noexcept {
-  const std::uint64_t number = first_row() + 1;
+  const std::uint64_t number = trace::first_row(rank) + 1;
   if (!std::exchange(moments_named, true)) {
     if (const auto failed = name_row(number, "events", 0)) return failed;
   }
   text.raw(",\n{\"name\":\"").escaped(name);
   text.raw(R"(","cat":"event","ph":"i","s":"t","ts":)").microseconds(when);
-  text.raw(R"(,"pid":)").number(rank).raw(R"(,"tid":)").number(number);
+  text.raw(R"(,"pid":)").number(std::int64_t{rank}).raw(R"(,"tid":)").number(number);
   text.raw(R"(,"args":{)");
   if (lost > 0) text.raw(R"("lost":)").number(lost);
   text.raw("}}");
@@ -378,13 +333,8 @@ COHORT_INLINE std::error_code timeline::recording::format_moment(std::string_vie
 COHORT_INLINE std::error_code timeline::recording::name_row(std::uint64_t number,
                                                             std::string_view name, std::size_t nth,
                                                             bool on_device) noexcept {
-  text.raw(",\n").raw(R"({"name":"thread_name","ph":"M","pid":)").number(rank);
-  text.raw(R"(,"tid":)").number(number).raw(R"(,"args":{"name":")").raw(name);
-  if (nth > 0) text.raw(" ").number(std::uint64_t{nth + 1});
-  if (on_device && !device.empty()) text.raw(", ").escaped(device);
-  text.raw("\"}},\n").raw(R"({"name":"thread_sort_index","ph":"M","pid":)").number(rank);
-  text.raw(R"(,"tid":)").number(number);
-  text.raw(R"(,"args":{"sort_index":)").number(number).raw("}}");
+  trace::write_row_name(text, rank, number, name, nth,
+                        on_device ? std::string_view(device) : std::string_view());
   return end_line();
 }
 

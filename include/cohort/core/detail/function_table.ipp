@@ -122,6 +122,25 @@ template <class Any = void>
   return modules;
 }
 
+/// "sha256:" and the digest of a file, or "unknown" if it cannot be read. Null: the executable.
+[[nodiscard]] COHORT_INLINE std::string file_id(const char* path) {
+  std::FILE* const file = std::fopen(path != nullptr ? path : "/proc/self/exe", "rb");
+  if (file == nullptr) return "unknown";
+  sha256 hash;
+  std::vector<std::byte> buffer(1U << 16U);
+  for (std::size_t got = 0; (got = std::fread(buffer.data(), 1, buffer.size(), file)) > 0;) {
+    hash.update(std::span(buffer).first(got));
+  }
+  const bool good = std::ferror(file) == 0;
+  std::fclose(file);
+  return good ? "sha256:" + hexadecimal(hash.finish()) : "unknown";
+}
+
+[[nodiscard]] COHORT_INLINE std::string id_of(const loaded_module& one) {
+  if (one.has_build_id) return "build-id:" + one.id;
+  return file_id(one.path.empty() ? nullptr : one.path.c_str());
+}
+
 [[nodiscard]] COHORT_INLINE std::uintptr_t address_of(any_function code) noexcept {
   return reinterpret_cast<std::uintptr_t>(code);  // NOLINT
 }
@@ -258,21 +277,20 @@ std::string first_difference(std::span<const function_table::entry> mine,
 
 template <class Any>
 const std::string& program_id() {
-  static const std::string& id = *new std::string([]() -> std::string {
+  static const std::string& id = *new std::string([] {
     const std::vector<detail::loaded_module> modules = detail::loaded_modules();
-    if (!modules.empty() && modules.front().has_build_id) return "build-id:" + modules.front().id;
-    std::FILE* const file = std::fopen("/proc/self/exe", "rb");
-    if (file == nullptr) return "unknown";
-    sha256 hash;
-    std::vector<std::byte> buffer(1U << 16U);
-    for (std::size_t got = 0; (got = std::fread(buffer.data(), 1, buffer.size(), file)) > 0;) {
-      hash.update(std::span(buffer).first(got));
-    }
-    const bool good = std::ferror(file) == 0;
-    std::fclose(file);
-    return good ? "sha256:" + detail::hexadecimal(hash.finish()) : "unknown";
+    return modules.empty() ? detail::file_id(nullptr) : detail::id_of(modules.front());
   }());
   return id;
+}
+
+template <class Any>
+code_place place_of(any_function code) {
+  const std::uintptr_t address = detail::address_of(code);
+  for (const detail::loaded_module& one : detail::loaded_modules()) {
+    if (one.holds(address)) return {detail::id_of(one), address - one.base};
+  }
+  return {"unknown", address};
 }
 
 }  // namespace cohort

@@ -31,7 +31,8 @@ struct definition_view {
   std::uint32_t result = 0;              ///< hash of the name of the result's type
   std::span<const std::byte> arguments;  ///< encoded, as the declared parameter types
   std::span<const dependency> dependencies;
-  bool travels = true;  ///< false: an argument has no wire format; only its home may spawn it (S5)
+  bool travels =
+      true;  ///< false: an argument has no wire format; only its home may spawn it (graph S5)
 };
 
 }  // namespace cohort::graph::machine

@@ -51,9 +51,10 @@ class basic_node {
   ~basic_node();
 
   // ---- names ----
-  /// The number of a family of that name on this rank; the first naming of the window is told (K3).
+  /// The number of a family of that name on this rank; the first naming of the window is told
+  /// (graph K3).
   std::uint32_t family(const family_facts& facts);
-  /// Which window it is: names of an earlier one are stale (K4).
+  /// Which window it is: names of an earlier one are stale (graph K4).
   [[nodiscard]] std::uint32_t window() const noexcept { return window_; }
   /// "factor(3)".
   [[nodiscard]] std::string text_of(const task_name& name) const;
@@ -66,13 +67,13 @@ class basic_node {
   spawn_result spawn(const task_name& task, const definition_view& what, spawn_site site);
   /// Its home puts the value of a source; elsewhere refused.
   spawn_result put(const task_name& task, content_ptr value, spawn_site site);
-  /// The end of a handle of an earlier window, which its caller has found (K4).
+  /// The end of a handle of an earlier window, which its caller has found (graph K4).
   [[nodiscard]] content_ptr stale(const task_name& task, std::uint32_t named_in,
                                   spawn_site site) const;
-  /// A spawn that its caller refuses: for a stale dependency, say. The report has it (S5).
+  /// A spawn that its caller refuses: for a stale dependency, say. The report has it (graph S5).
   spawn_result refuse(const task_name& task, errc code, const std::string& why, spawn_site site);
   await_start await(producer who, const task_name& task, bool takes, spawn_site site);
-  /// The await is not continued: no `resume` follows (C4). Its claim stands.
+  /// The await is not continued: no `resume` follows (graph C4). Its claim stands.
   void withdraw(await_number which);
   [[nodiscard]] producer fork();
   void end(producer who);  ///< it will not do anything any more

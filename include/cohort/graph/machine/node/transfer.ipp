@@ -96,8 +96,10 @@ void basic_node<Any>::granted(index value, int from, int tag, std::size_t size) 
 
 template <class Any>
 void basic_node<Any>::bulk(int from, index value, std::vector<std::byte> bytes) {
-  ++received_;  // [graph T1]
-  --accounts_[static_cast<std::size_t>(from)].receives;
+  account& other = accounts_[static_cast<std::size_t>(from)];
+  if (other.lost) return;  // another rank has said so, and it is counted no more [graph X1]
+  ++received_;             // [graph T1]
+  --other.receives;
   if (!broken_ && !closed_) arrive(value, content_ptr(new arrived_content(std::move(bytes))));
   settle();
 }

@@ -2,9 +2,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file What the timeline's file is made of: JSON in a buffer of fixed size, the rows in which
-/// viewers show it, and the file, which is valid JSON at nearly every moment, for who is killed.
-/// Moments and phases enter the room `timeline`; a file leaves.
+/// \file
+/// What the files of timelines are made of: their head, the rows in which viewers show spans, and
+/// the file, which is valid JSON at nearly every moment, for who is killed.
+
+#include <cohort/core/json_text.hpp>
+#include <cohort/core/process.hpp>
+#include <cohort/core/time.hpp>
 
 #include <fcntl.h>
 #include <sys/uio.h>
@@ -13,150 +17,83 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <cstdio>
 #include <limits>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
 
-namespace cohort::coordination::detail {
+namespace cohort::trace {
 
-/// Length of the well-formed UTF-8 sequence that `text` starts with; 0 if there is none. Overlong
-/// forms, surrogates and what is above U+10FFFF are not well-formed.
-[[nodiscard]] inline std::size_t utf8_length(std::string_view text) noexcept {
-  const auto byte = [text](std::size_t at) {
-    return at < text.size() ? static_cast<unsigned char>(text[at]) : 0U;
-  };
-  const auto follows = [&](std::size_t at, unsigned low = 0x80, unsigned high = 0xBF) {
-    return byte(at) >= low && byte(at) <= high;
-  };
-  const unsigned first = byte(0);
-  if (first < 0x80) return text.empty() ? 0 : 1;
-  if (first >= 0xC2 && first <= 0xDF) return follows(1) ? 2 : 0;
-  if (first >= 0xE0 && first <= 0xEF) {
-    const bool second = follows(1, first == 0xE0 ? 0xA0 : 0x80, first == 0xED ? 0x9F : 0xBF);
-    return second && follows(2) ? 3 : 0;
-  }
-  if (first >= 0xF0 && first <= 0xF4) {
-    const bool second = follows(1, first == 0xF0 ? 0x90 : 0x80, first == 0xF4 ? 0x8F : 0xBF);
-    return second && follows(2) && follows(3) ? 4 : 0;
-  }
-  return 0;
+/// The file of one rank: "trace.json" becomes "trace.3.json", unless the rank is the only one.
+[[nodiscard]] inline std::string path_of_rank(std::string_view path, int rank, int size) {
+  std::string result(path);
+  if (size <= 1) return result;
+  const std::size_t name = path.rfind('/') + 1;  // 0 without a folder
+  std::size_t dot = path.rfind('.');
+  if (dot == std::string_view::npos || dot <= name) dot = path.size();
+  return result.insert(dot, "." + std::to_string(rank));
 }
 
-/// The first `most` bytes, or a few less, so that no character is cut in two.
-[[nodiscard]] inline std::string_view utf8_prefix(std::string_view text,
-                                                  std::size_t most) noexcept {
-  if (text.size() <= most) return text;
-  std::size_t end = most;
-  while (end > 0 && most - end < 3 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80) {
-    --end;
-  }
-  // A run of continuation bytes is no character, so nothing is to be kept together.
-  return text.substr(0, utf8_length(text.substr(end)) > 1 ? end : most);
-}
+/// Where and when a recording began: what puts the files of ranks side by side.
+struct origin {
+  std::string host;
+  std::string boot;            ///< ranks with the same one share the steady clock
+  std::int64_t steady_ns = 0;  ///< both clocks at the same moment
+  std::int64_t system_ns = 0;
 
-/// Appends to a buffer. Whoever appends sees to it that there is `room`: what does not fit is left
-/// out.
-class json_text {
- public:
-  explicit json_text(std::size_t capacity)
-      : bytes_(std::make_unique_for_overwrite<char[]>(capacity)), capacity_(capacity) {}
-
-  [[nodiscard]] const char* data() const noexcept { return bytes_.get(); }
-  [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  [[nodiscard]] std::size_t room() const noexcept { return capacity_ - size_; }
-  [[nodiscard]] std::string_view view() const noexcept { return {bytes_.get(), size_}; }
-  void clear() noexcept { size_ = 0; }
-  void remove_prefix(std::size_t length) noexcept {
-    std::memmove(bytes_.get(), bytes_.get() + length, size_ - length);
-    size_ -= length;
-  }
-
-  /// As it is.
-  json_text& raw(std::string_view text) noexcept {
-    if (text.size() > room()) return *this;
-    std::memcpy(bytes_.get() + size_, text.data(), text.size());
-    size_ += text.size();
-    return *this;
-  }
-
-  json_text& number(std::int64_t value) noexcept { return digits(value); }
-  json_text& number(std::uint64_t value) noexcept { return digits(value); }
-
-  /// Nanoseconds as the microseconds of the trace format. Viewers multiply by 1000 in floating
-  /// point and cut, which loses a nanosecond now and then and lets slices overlap that do not; so a
-  /// fifth of a nanosecond is added. Whoever cuts or rounds gets the right number.
-  json_text& microseconds(std::int64_t nanoseconds) noexcept {
-    number(nanoseconds / 1000);
-    const auto rest = static_cast<unsigned>(nanoseconds % 1000);
-    if (rest == 0) return *this;
-    const std::array<char, 5> fraction{'.', static_cast<char>('0' + rest / 100),
-                                       static_cast<char>('0' + rest / 10 % 10),
-                                       static_cast<char>('0' + rest % 10), '2'};
-    return raw({fraction.data(), fraction.size()});
-  }
-
-  /// The inside of a string: quotes, backslashes and control characters are escaped, and a byte
-  /// that is not UTF-8 becomes U+FFFD. A byte becomes at most six.
-  json_text& escaped(std::string_view text) noexcept {
-    while (!text.empty()) {
-      std::size_t plain = 0;
-      while (plain < text.size() && is_plain(text[plain])) ++plain;
-      raw(text.substr(0, plain));
-      text.remove_prefix(plain);
-      if (text.empty()) break;
-      const std::size_t length = utf8_length(text);
-      if (length > 1) {
-        raw(text.substr(0, length));
-      } else if (length == 0) {
-        raw("\xEF\xBF\xBD");
-      } else {
-        escape(text.front());
-      }
-      text.remove_prefix(length == 0 ? 1 : length);
-    }
-    return *this;
-  }
-
- private:
-  static bool is_plain(char c) noexcept {
-    const auto byte = static_cast<unsigned char>(c);
-    return byte >= 0x20 && byte < 0x7F && c != '"' && c != '\\';
-  }
-
-  void escape(char c) noexcept {
-    if (c == '"' || c == '\\') {
-      raw({std::array<char, 2>{'\\', c}.data(), 2});
-      return;
-    }
-    const auto byte = static_cast<unsigned char>(c);
-    constexpr std::string_view hex = "0123456789abcdef";
-    const std::array<char, 6> code{'\\', 'u', '0', '0', hex[byte / 16], hex[byte % 16]};
-    raw({code.data(), code.size()});
-  }
-
-  template <class Integer>
-  json_text& digits(Integer value) noexcept {
-    char* const end = bytes_.get() + capacity_;
-    const auto [last, failed] = std::to_chars(bytes_.get() + size_, end, value);
-    if (failed == std::errc()) size_ = static_cast<std::size_t>(last - bytes_.get());
-    return *this;
-  }
-
-  std::unique_ptr<char[]> bytes_;
-  std::size_t capacity_;
-  std::size_t size_ = 0;
+  [[nodiscard]] static origin now();
 };
 
-/// The rows of one phase. Slices in one row must nest or be apart, or the viewer leaves some out;
-/// so those that end together are stacked, and others that overlap get rows of their own.
+/// The rows of a rank have numbers of their own, since viewers mix up rows of the same number when
+/// files are merged: 1000 for each rank.
+[[nodiscard]] inline std::uint64_t first_row(int rank) noexcept {
+  return (static_cast<std::uint64_t>(std::max(rank, 0)) + 1) * 1000;
+}
+
+/// The beginning of a file, up to the first of its events, before which the next ones put a comma.
+/// `more` is one more member of the head, with its value: nothing if that is empty.
+inline void write_head(json_text& text, int rank, int size, const origin& began,
+                       std::string_view more, std::string_view value) noexcept {
+  const auto number = static_cast<std::uint64_t>(std::max(rank, 0));
+  text.raw(R"({"otherData":{"cohort_timeline":1,"rank":)").number(number);
+  text.raw(R"(,"size":)").number(std::int64_t{size});
+  text.raw(R"(,"host":")").escaped(began.host);
+  text.raw(R"(","boot":")").escaped(began.boot);
+  if (!value.empty()) text.raw("\",\"").raw(more).raw("\":\"").escaped(value);
+  // As strings, since viewers would round them.
+  text.raw(R"(","steady_ns":")").number(began.steady_ns);
+  text.raw(R"(","system_ns":")").number(began.system_ns);
+  text.raw("\"},\"traceEvents\":[\n");
+  text.raw(R"({"name":"process_name","ph":"M","pid":)").number(number);
+  text.raw(R"(,"tid":)").number(first_row(rank) + 1);
+  text.raw(R"(,"args":{"name":"rank )").number(number).raw(R"("}})").raw(",\n");
+  text.raw(R"({"name":"process_sort_index","ph":"M","pid":)").number(number);
+  text.raw(R"(,"tid":)").number(first_row(rank) + 1);
+  text.raw(R"(,"args":{"sort_index":)").number(number).raw("}}");
+}
+
+/// Gives a row its name, which is escaped already: "pack", or "pack 2" for the second of a kind
+/// (`nth` is 1).
+inline void write_row_name(json_text& text, int rank, std::uint64_t row, std::string_view name,
+                           std::size_t nth, std::string_view more = {}) noexcept {
+  const auto number = static_cast<std::uint64_t>(std::max(rank, 0));
+  text.raw(",\n").raw(R"({"name":"thread_name","ph":"M","pid":)").number(number);
+  text.raw(R"(,"tid":)").number(row).raw(R"(,"args":{"name":")").raw(name);
+  if (nth > 0) text.raw(" ").number(std::uint64_t{nth + 1});
+  if (!more.empty()) text.raw(", ").escaped(more);
+  text.raw("\"}},\n").raw(R"({"name":"thread_sort_index","ph":"M","pid":)").number(number);
+  text.raw(R"(,"tid":)").number(row);
+  text.raw(R"(,"args":{"sort_index":)").number(row).raw("}}");
+}
+
+/// The rows of one kind of spans. Slices in one row must nest or be apart, or the viewer leaves
+/// some out; so those that end together are stacked, and others that overlap get rows of their own.
 class viewer_rows {
  public:
   static constexpr std::size_t most = 100;
@@ -264,6 +201,26 @@ class trace_file {
   std::uint64_t growth_ = 0;
   std::uint64_t limit_ = 0;
 };
+
+inline origin origin::now() {
+  origin result;
+  result.host = process::host_name();
+  if (std::FILE* file = std::fopen("/proc/sys/kernel/random/boot_id", "r")) {
+    std::array<char, 64> text{};
+    result.boot.assign(text.data(), std::fread(text.data(), 1, text.size(), file));
+    std::fclose(file);
+    while (result.boot.ends_with('\n')) result.boot.pop_back();
+  }
+  const auto before = steady_clock::now();
+  const auto wall = std::chrono::system_clock::now();
+  const auto anchor = before + (steady_clock::now() - before) / 2;
+  const auto count = [](auto when) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(when.time_since_epoch()).count();
+  };
+  result.steady_ns = count(anchor);
+  result.system_ns = count(wall);
+  return result;
+}
 
 inline std::error_code trace_file::open(const std::string& path, std::string_view beginning,
                                         std::uint64_t growth, std::uint64_t limit) noexcept {
@@ -377,4 +334,4 @@ inline void trace_file::cut(std::uint64_t size) const noexcept {
   while (::ftruncate(file_, static_cast<off_t>(size)) != 0 && errno == EINTR) continue;
 }
 
-}  // namespace cohort::coordination::detail
+}  // namespace cohort::trace
