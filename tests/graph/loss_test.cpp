@@ -95,15 +95,16 @@ task waits(graph::scope& s, cohort::communicator world) {
 
 /// Its loop stands still until rank 0 says so.
 int blocks(int) {
-  int told = 0;
+  int said = 0;
   const cohort::mpi::lock hold;
-  MPI_Recv(&told, 1, MPI_INT, 0, 77, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-  return told;
+  MPI_Recv(&said, 1, MPI_INT, 0, 77, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  return said;
 }
 
 task silent(graph::scope& s) {
   const int last = s.size() - 1;
   auto f = s.tasks<&blocks>("f", graph::on(last));
+  static_cast<void>(co_await s.fence());  // the communicators have been made
   f(1).spawn(1);
   if (s.rank() == 0) {
     graph::scope other = s.fork();
@@ -115,10 +116,10 @@ task silent(graph::scope& s) {
       all = co_await std::move(asking);
     }
     REQUIRE(all.silent == std::vector<int>{last});
-    const int told = 9;
+    const int said = 9;
     {
       const cohort::mpi::lock hold;
-      PMPI_Send(&told, 1, MPI_INT, last, 77, MPI_COMM_WORLD);
+      PMPI_Send(&said, 1, MPI_INT, last, 77, MPI_COMM_WORLD);
     }
     const int got = co_await std::move(value);
     CHECK(got == 9);

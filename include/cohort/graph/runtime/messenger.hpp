@@ -70,6 +70,22 @@ class messenger {
   void close() {
     if (!std::exchange(closed_, true) && mailbox_) mailbox_->close();
   }
+  /// The context ends: sends that MPI still works on stay with it, for their receivers may have
+  /// ended too. The engine cancels the receives.
+  void leave_to_mpi() {
+    close();
+    if (transfers_.empty()) return;
+    static auto& left = *new std::vector<transfer*>;  // outlives static objects
+    comm::request_source& requests = over_.state()->source;
+    const comm::request_source::guard hold(requests);
+    requests.leave_to_mpi(nullptr, [&](comm::request_operation& op) {
+      const auto at = std::find(transfers_.begin(), transfers_.end(), &op);
+      if (at == transfers_.end() || (*at)->is_receive()) return false;
+      left.push_back(*at);
+      return true;
+    });
+    over_.state()->keep();
+  }
   /// MPI has nothing of it any more, so the communicators can be freed.
   void release() noexcept {
     mailbox_ = nullptr;

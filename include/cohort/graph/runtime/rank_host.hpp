@@ -116,7 +116,7 @@ class rank_host final : public host,
     ended_ = true;
     timer_.reset();
     scheduler_.stop();
-    messenger_.close();
+    messenger_.leave_to_mpi();
   }
   void drive() override {}
   void settle_tasks() override {}

@@ -49,18 +49,20 @@ class scheduler {
   /// that ends after this calls `wake`.
   template <class Owner>
   bool run_slice(const std::vector<scope*>& scopes, Owner& owner) {
-    const auto until = clock::now() + slice;
     std::size_t before_clock = batch_;
     std::size_t ran = 0;
-    for (bool more = true; more;) {
-      more = false;
-      for (std::size_t i = 0; i < scopes.size(); ++i) {  // a task may open no scope, but end one
+    clock::time_point until = clock::time_point::max();
+    for (;;) {
+      bool more = false;
+      for (std::size_t i = 0; i < scopes.size(); ++i) {
         const std::size_t count = run(*scopes[i], before_clock, owner);
         ran += count;
         more = more || (count == before_clock && count != 0);
       }
-      if (!more) return false;
-      if (clock::now() >= until) break;
+      if (!more) return false;  // the clock is not read for a few tasks
+      const auto now = clock::now();
+      if (now >= until) break;
+      if (until == clock::time_point::max()) until = now + slice;
       before_clock = std::min(before_clock * 2, most_before_clock);
     }
     batch_ = std::clamp<std::size_t>(ran / 4, 1, most_before_clock);
