@@ -17,6 +17,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <forward_list>
 #include <iterator>
 #include <span>
 #include <string>
@@ -182,17 +183,38 @@ consteval bool spawn_fits() {
 
 // ---- the definition -----------------------------------------------------------------------------
 
-/// Gathers the definition of a task in the memory of its scope.
+/// Gathers the definition of a task in the memory of its scope. That memory is its alone meanwhile:
+/// what gives the arguments may spawn other tasks.
 class gatherer {
  public:
-  explicit gatherer(open_scope& scope) noexcept : scope_(scope), out_(scope.arguments) {
-    scope.arguments.clear();
-    scope.dependencies.clear();
+  explicit gatherer(open_scope& scope) noexcept
+      : scope_(scope),
+        arguments_(std::move(scope.arguments)),
+        dependencies_(std::move(scope.dependencies)),
+        out_(arguments_) {
+    arguments_.clear();
+    dependencies_.clear();
+  }
+  gatherer(const gatherer&) = delete;
+  gatherer& operator=(const gatherer&) = delete;
+  ~gatherer() {
+    scope_.arguments = std::move(arguments_);
+    scope_.dependencies = std::move(dependencies_);
   }
 
-  void depend(const task_handle& on, machine::use_kind use) {
-    if (on.window() != scope_.window()) stale_ = &on;
-    scope_.dependencies.push_back({&on.key(), use});
+  void depend(const task_handle& on, machine::use_kind use) { depend(on, on.key(), use); }
+  /// On all of a range, whose elements may be made as it goes on. So many.
+  template <class Range>
+  std::uint64_t depend_on_all(const Range& all, machine::use_kind use) {
+    using iterator = decltype(std::begin(all));
+    constexpr bool stay =
+        std::is_lvalue_reference_v<decltype(*std::begin(all))> && std::forward_iterator<iterator>;
+    std::uint64_t count = 0;
+    for (const auto& each : all) {
+      depend(each, stay ? each.key() : kept_.emplace_front(each.key()), use);
+      ++count;
+    }
+    return count;
   }
   template <class Parameter, class A>
   void fill(A&& one) {
@@ -205,12 +227,7 @@ class gatherer {
       depend(unwrapped(one), use);
     } else if constexpr (tasks_range<what>) {
       out_.byte(static_cast<std::uint8_t>(filled_by::tasks));
-      std::uint64_t count = 0;
-      for (const auto& each : unwrapped(one)) {
-        depend(each, use);
-        ++count;
-      }
-      out_.varint(count);
+      out_.varint(depend_on_all(unwrapped(one), use));
     } else {
       out_.byte(static_cast<std::uint8_t>(filled_by::value));
       put<std::remove_cvref_t<Parameter>>(std::forward<A>(one));
@@ -221,13 +238,20 @@ class gatherer {
     if constexpr (std::derived_from<std::remove_cvref_t<decltype(one.what)>, task_handle>) {
       depend(one.what, machine::use_kind::after);
     } else {
-      for (const auto& each : one.what) depend(each, machine::use_kind::after);
+      depend_on_all(one.what, machine::use_kind::after);
     }
   }
-  [[nodiscard]] bool travels() const noexcept { return travels_; }
-  [[nodiscard]] const task_handle* stale() const noexcept { return stale_; }
+  [[nodiscard]] machine::definition_view definition(std::uint32_t function,
+                                                    std::uint32_t result) const noexcept {
+    return {function, result, arguments_, dependencies_, travels_};
+  }
+  [[nodiscard]] bool is_stale() const noexcept { return stale_; }
 
  private:
+  void depend(const task_handle& on, const machine::task_name& name, machine::use_kind use) {
+    stale_ = stale_ || on.window() != scope_.window();
+    dependencies_.push_back({&name, use});
+  }
   template <class A>
   [[nodiscard]] static const auto& unwrapped(const A& one) noexcept {
     if constexpr (argument<A>::takes) {
@@ -258,8 +282,11 @@ class gatherer {
   }
 
   open_scope& scope_;
+  std::vector<std::byte> arguments_;
+  std::vector<machine::dependency> dependencies_;
+  std::forward_list<machine::task_name> kept_;  // names of temporaries
   wire::writer out_;
-  const task_handle* stale_ = nullptr;
+  bool stale_ = false;
   bool travels_ = true;
 };
 
@@ -289,13 +316,12 @@ template <auto F, class... Arguments>
   open_scope& scope = *task.scope();
   gatherer all(scope);
   gather<typename function<F>::parameters, 0>(all, std::forward<Arguments>(arguments)...);
-  if (all.stale() != nullptr) [[unlikely]] {
+  if (all.is_stale()) [[unlikely]] {
     return scope.refuse(task.key(), errc::stale_name, "it depends on a task of an earlier window",
                         task.site());
   }
   constexpr auto type = static_cast<std::uint32_t>(hash_of(type_name<result>()).low);
-  return scope.spawn(task.key(), {number, type, scope.arguments, scope.dependencies, all.travels()},
-                     task.site());
+  return scope.spawn(task.key(), all.definition(number, type), task.site());
 }
 
 }  // namespace runtime
