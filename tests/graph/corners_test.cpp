@@ -55,10 +55,26 @@ task ranges_that_spawn(graph::scope& s) {
   CHECK(got == 10);
 }
 
+// ---- windows ----
+
+task fences_of_an_ended_fork(graph::scope& s) {
+  graph::scope other = s.fork();
+  other.end();
+  auto wrong = other.fence();
+  const auto code = co_await cohort_test::code_of<graph::report>(std::move(wrong));
+  CHECK(code == errc::invalid_argument);
+  const graph::report ended = co_await s.fence();
+  CHECK(ended.failed == 0);
+}
+
 }  // namespace
 
 TEST_CASE("the tasks of a range may be named, and spawned, as it is looked at",
           "[graph][corners]") {
   in_scope(&ranges_of_temporaries);
   in_scope(&ranges_that_spawn);
+}
+
+TEST_CASE("a fence that does not begin leaves nothing behind", "[graph][corners]") {
+  in_scope(&fences_of_an_ended_fork);
 }

@@ -132,13 +132,13 @@ class scope_on_node final : public open_scope {
     owner_.wake();
   }
   void end_window(machine::producer who, machine::window_end how, waiter& one) override {
+    node_->end_window(who, how);  // may throw: then nobody waits
     at_window_.push_back(&one);
-    node_->end_window(who, how);
     owner_.wake();
   }
   void ask(waiter& one) override {
-    asking_.push_back(&one);
     node_->start_report();  // anew for those that ask already
+    asking_.push_back(&one);
     owner_.wake();
   }
   void stop_asking(waiter& one) override {
