@@ -67,6 +67,41 @@ task fences_of_an_ended_fork(graph::scope& s) {
   CHECK(ended.failed == 0);
 }
 
+/// A fence that is told from outside to give up: the scope is cancelled if that is what it says.
+task fences(graph::scope& s, asio::cancellation_signal* stop, bool* over) {
+  auto fence = s.fence(asio::bind_cancellation_slot(stop->slot(), asio::use_awaitable));
+  bool failed = false;
+  try {
+    static_cast<void>(co_await std::move(fence));
+  } catch (const graph::error& why) {
+    CHECK(why.code() == errc::cancelled);
+    failed = true;
+  }
+  CHECK(s.cancelled() == failed);
+  *over = true;
+}
+
+/// Runs it, and after so many steps of the loop stops the fence, or else the whole: whether there
+/// was still something to stop.
+bool stopped_after(int steps, bool fence_only) {
+  asio::io_context io;
+  const cohort::communicator world(io);
+  const graph::tasks all(world);
+  asio::cancellation_signal stop_fence;
+  asio::cancellation_signal stop_all;
+  bool fenced = false;
+  bool over = false;
+  asio::co_spawn(
+      io, all.run("test", &fences, &stop_fence, &fenced),
+      asio::bind_cancellation_slot(stop_all.slot(), [&](std::exception_ptr) { over = true; }));
+  const bool& ended = fence_only ? fenced : over;
+  for (int i = 0; i < steps && !ended; ++i) io.poll_one();
+  const bool stops = !ended;
+  if (stops) (fence_only ? stop_fence : stop_all).emit(asio::cancellation_type::terminal);
+  while (!over) io.run_one();
+  return stops;
+}
+
 }  // namespace
 
 TEST_CASE("the tasks of a range may be named, and spawned, as it is looked at",
@@ -77,4 +112,15 @@ TEST_CASE("the tasks of a range may be named, and spawned, as it is looked at",
 
 TEST_CASE("a fence that does not begin leaves nothing behind", "[graph][corners]") {
   in_scope(&fences_of_an_ended_fork);
+}
+
+TEST_CASE("a fence, and a close, are cancelled after each step of the loop", "[graph][corners]") {
+  int size = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (size > 1) return;
+  for (const bool fence_only : {true, false}) {
+    int steps = 0;
+    while (stopped_after(steps, fence_only)) ++steps;
+    CHECK(steps > 2);
+  }
 }

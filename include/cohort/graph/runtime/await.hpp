@@ -202,13 +202,7 @@ struct window_body {
     throw cohort::error(errc::closed, "graph: the scope has ended");
   }
   /// Not withdrawn: the other ranks are in it too (graph C4).
-  static void cancel(waiter&, open_scope& where) {
-    machine::failure cause;
-    cause.code = errc::cancelled;
-    cause.rank = where.rank();
-    cause.text = "the await of the window's end was cancelled";
-    where.cancel(std::move(cause));
-  }
+  static void cancel(waiter& one, open_scope& where) { where.cancel_window(one); }
   [[nodiscard]] std::tuple<std::exception_ptr, report> finish(waiter& one) const {
     if (!one.error && !reports && (one.report.cancelled || one.report.closed)) {
       one.error = one.report.cancelled ? exception_of(cancellation_by(*one.report.cancelled))

@@ -97,6 +97,8 @@ class open_scope {
                      const std::source_location& site, waiter& one) = 0;
   virtual void withdraw(waiter& one) = 0;
   virtual void end_window(machine::producer who, machine::window_end how, waiter& one) = 0;
+  /// Cancels the scope, unless the window has ended already.
+  virtual void cancel_window(waiter& one) = 0;
   /// Asks the homes of all that waits here (graph Q1); ends when they have answered, or are told
   /// not to be waited for any longer.
   virtual void ask(waiter& one) = 0;

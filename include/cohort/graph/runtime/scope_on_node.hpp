@@ -136,6 +136,17 @@ class scope_on_node final : public open_scope {
     at_window_.push_back(&one);
     owner_.wake();
   }
+  // Between its end and its handler there is nothing to cancel, and perhaps no scope; nor between
+  // its end in the node and here.
+  void cancel_window(waiter& one) override {
+    if (std::find(at_window_.begin(), at_window_.end(), &one) == at_window_.end()) return;
+    if (window_number() != window_) return;
+    machine::failure cause;
+    cause.code = errc::cancelled;
+    cause.rank = rank_;
+    cause.text = "the await of the window's end was cancelled";
+    cancel(std::move(cause));
+  }
   void ask(waiter& one) override {
     node_->start_report();  // anew for those that ask already
     asking_.push_back(&one);
