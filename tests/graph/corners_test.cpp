@@ -8,11 +8,12 @@
 #include <numeric>
 #include <ranges>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "graph/ranks_support.hpp"
-#include "support/patience.hpp"
+#include "support/caught.hpp"
 
 namespace {
 
@@ -43,16 +44,11 @@ task ranges_of_temporaries(graph::scope& s) {
   CHECK(taken == 10);
   const int behind = co_await last(0).get();
   CHECK(behind == 7);
-}
-
-task ranges_that_spawn(graph::scope& s) {
-  auto f = s.tasks<&same>("f");
-  auto all = s.tasks<&sum>("sum");
   const auto spawned =
-      std::views::iota(0, 5) | std::views::transform([&f](int i) { return f(i).spawn(i); });
-  all(0).spawn(spawned);
-  const int got = co_await all(0).get();
-  CHECK(got == 10);
+      std::views::iota(10, 15) | std::views::transform([&f](int i) { return f(i).spawn(1); });
+  all(1).spawn(spawned);
+  const int of_spawned = co_await all(1).get();
+  CHECK(of_spawned == 5);
 }
 
 // ---- windows ----
@@ -61,10 +57,23 @@ task fences_of_an_ended_fork(graph::scope& s) {
   graph::scope other = s.fork();
   other.end();
   auto wrong = other.fence();
-  const auto code = co_await cohort_test::code_of<graph::report>(std::move(wrong));
-  CHECK(code == errc::invalid_argument);
+  const auto why = co_await cohort_test::caught<cohort::error>(std::move(wrong));
+  REQUIRE(why);
+  CHECK(why->code() == errc::invalid_argument);
   const graph::report ended = co_await s.fence();
   CHECK(ended.failed == 0);
+}
+
+int fails(int value) {
+  if (value < 0) throw std::out_of_range("no negative number");
+  return value;
+}
+task fails_in_the_first_window(graph::scope& s) {
+  auto f = s.tasks<&fails>("f");
+  for (int i = 0; i < 3; ++i) f(i).spawn(i == 1 ? -1 : i);
+  co_await s.fence();
+  f(7).spawn(7);
+  co_await s.fence();
 }
 
 /// A fence that is told from outside to give up: the scope is cancelled if that is what it says.
@@ -107,7 +116,6 @@ bool stopped_after(int steps, bool fence_only) {
 TEST_CASE("the tasks of a range may be named, and spawned, as it is looked at",
           "[graph][corners]") {
   in_scope(&ranges_of_temporaries);
-  in_scope(&ranges_that_spawn);
 }
 
 TEST_CASE("a fence that does not begin leaves nothing behind", "[graph][corners]") {
@@ -123,4 +131,12 @@ TEST_CASE("a fence, and a close, are cancelled after each step of the loop", "[g
     while (stopped_after(steps, fence_only)) ++steps;
     CHECK(steps > 2);
   }
+}
+
+TEST_CASE("a failure in any window is thrown at the end", "[graph][corners]") {
+  const auto why = error_of_scope({}, &fails_in_the_first_window);
+  REQUIRE(why);
+  CHECK(why->code() == errc::task_failed);
+  CHECK(why->root() == "f(1)");
+  CHECK(has(why->what(), "no negative number"));
 }

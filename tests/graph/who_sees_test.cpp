@@ -195,6 +195,13 @@ task nothing(graph::scope& s) {
   co_return;
 }
 
+/// Its `run` tells of a failure, also where an earlier fence and awaits have.
+void fails_in_scope(task (*program)(graph::scope&), errc code) {
+  const auto why = error_of_scope({}, program);
+  REQUIRE(why);
+  CHECK(why->code() == code);
+}
+
 /// That all ranks have this error, with these texts.
 void check_divergence(const std::optional<graph::error>& why, std::vector<std::string> texts) {
   REQUIRE(why);
@@ -419,7 +426,7 @@ task closes_early(graph::scope& s) {
 }  // namespace
 
 TEST_CASE("a task that throws fails what depends on it, with its facts", "[graph][who_sees]") {
-  in_scope(&throwing);
+  fails_in_scope(&throwing, errc::task_failed);
   const auto why = error_of_scope({}, &fails_at_the_end);
   REQUIRE(why);
   CHECK(why->code() == errc::task_failed);
@@ -429,11 +436,11 @@ TEST_CASE("a task that throws fails what depends on it, with its facts", "[graph
 
 TEST_CASE("a task that nobody spawns is an error, and may be spawned after that",
           "[graph][who_sees]") {
-  in_scope(&not_spawned);
+  fails_in_scope(&not_spawned, errc::not_spawned);
 }
 
 TEST_CASE("a cycle is an error at each await in it and behind it", "[graph][who_sees]") {
-  in_scope(&cycle);
+  fails_in_scope(&cycle, errc::cycle);
 }
 
 TEST_CASE("definitions that differ between ranks are named with ranks and sites",
@@ -493,7 +500,7 @@ TEST_CASE("options that differ are a divergence", "[graph][who_sees]") {
 TEST_CASE("a second taker and a late reader end with both sites", "[graph][who_sees]") {
   const auto why = error_of_scope({}, &late_reader);
   CHECK_FALSE(why);
-  in_scope(&two_takers);
+  fails_in_scope(&two_takers, errc::taken);
   in_scope(&read_and_taken);
 }
 

@@ -88,7 +88,8 @@ class tasks {
   ///
   /// *Throws* what the program throws, once the scope has been cancelled with it on all ranks and
   /// is closed, too, on which theirs throw graph::error with errc::cancelled and that cause; else
-  /// graph::error if there was a divergence in any window, or a failure in the last one.
+  /// graph::error if there was a divergence or a failure in any window, also where the program has
+  /// seen it in the report of a fence or at an await: to go on, catch it.
   /// *Cancellation* is that of what the program awaits, or of the closing, which cancels the scope.
   template <class Result, class... Parameters>
   asio::awaitable<typename runtime::program_result<Result>::type> run(
@@ -134,9 +135,9 @@ class tasks {
     co_await asio::this_coro::throw_if_cancelled(false);
     if (thrown) mine.cancel(thrown);
     auto closing = open.close();
-    report ended = co_await std::move(closing);
+    static_cast<void>(co_await std::move(closing));
     co_await asio::this_coro::throw_if_cancelled(throws);
-    if (!thrown) thrown = open.verdict(ended);
+    if (!thrown) thrown = open.verdict();
     if (thrown) std::rethrow_exception(thrown);
     co_return kept.take();
   }

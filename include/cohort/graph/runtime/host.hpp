@@ -88,14 +88,13 @@ class opened_scope {
   }
 
   [[nodiscard]] open_scope& operator*() const noexcept { return *scope_; }
-  /// Completes when all ranks have closed it, with what has to be said.
+  /// Completes when all ranks have closed it.
   [[nodiscard]] asio::awaitable<report> close() const {
     asio::use_awaitable_t<> token;
     return initiate(scope_, window_body{{}, machine::window_end::close, opening_, true}, token);
   }
-  [[nodiscard]] std::exception_ptr verdict(const report& ended) const {
-    return host_->verdict(ended);
-  }
+  /// Of all its windows, once it is closed.
+  [[nodiscard]] std::exception_ptr verdict() const { return host_->verdict(scope_->last_report()); }
 
  private:
   std::shared_ptr<host> host_;

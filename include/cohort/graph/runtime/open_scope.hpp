@@ -71,7 +71,7 @@ class open_scope {
   [[nodiscard]] std::uint64_t opening() const noexcept { return opening_; }
   [[nodiscard]] std::uint64_t window() const noexcept { return window_; }
   [[nodiscard]] progress::engine& engine() const noexcept { return engine_; }
-  /// How the opening before this one has ended.
+  /// How it has ended, until it is opened again: failures and divergences of all windows.
   [[nodiscard]] const machine::window_report& last_report() const noexcept { return last_; }
   /// From any thread.
   [[nodiscard]] bool is_cancelled() const noexcept {

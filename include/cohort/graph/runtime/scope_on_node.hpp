@@ -61,7 +61,7 @@ class scope_on_node final : public open_scope {
     opening_ = owner_.next_number();
     window_ = window_number();
     cancelled_.store(false, std::memory_order_relaxed);
-    divergences_.clear();
+    last_ = {};
     owner_.wake();
   }
   [[nodiscard]] bool is_open() const noexcept { return node_.has_value(); }
@@ -203,6 +203,8 @@ class scope_on_node final : public open_scope {
   }
 
  private:
+  static constexpr std::size_t most_told = 100;
+
   [[nodiscard]] static machine::spawn_site site_of(const std::source_location& from) noexcept {
     return {from.file_name(), from.line()};
   }
@@ -242,19 +244,25 @@ class scope_on_node final : public open_scope {
   }
   bool end_window_here() {
     const bool closed = node_->closed();
-    machine::window_report report = node_->report();
-    divergences_.insert(divergences_.end(), report.divergences.begin(), report.divergences.end());
-    if (closed) report.divergences = std::move(divergences_);
+    const machine::window_report report = node_->report();
+    note(report);
     window_ = window_number();
     for (waiter* const one : std::exchange(at_window_, {})) {
       one->report = report;
       one->end();
     }
-    if (closed) {
-      last_ = std::move(report);
-      close();
-    }
+    if (closed) close();
     return closed;
+  }
+  // What `run` tells of the windows up to this one: one with a failure may be followed by others.
+  void note(const machine::window_report& one) {
+    machine::window_report before = std::exchange(last_, one);
+    last_.failed += before.failed;
+    if (before.first_failure) last_.first_failure = std::move(before.first_failure);
+    last_.divergences.insert(last_.divergences.begin(),
+                             std::move_iterator(before.divergences.begin()),
+                             std::move_iterator(before.divergences.end()));
+    if (last_.divergences.size() > most_told) last_.divergences.resize(most_told);
   }
   void end_asking() {
     const machine::stall_report all = node_->take_report();
@@ -267,7 +275,6 @@ class scope_on_node final : public open_scope {
     end_asking();
     opening_ = 0;
     window_ = 0;
-    divergences_ = {};
     node_.reset();
   }
   /// What a cancelled coroutine does at once may end others.
@@ -284,7 +291,6 @@ class scope_on_node final : public open_scope {
   std::vector<waiter*> asking_;
   std::vector<std::shared_ptr<running_coroutine>> running_;
   std::vector<machine::action> actions_;  // of one round
-  std::vector<machine::divergence> divergences_;
 };
 
 }  // namespace cohort::graph::runtime
