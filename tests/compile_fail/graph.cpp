@@ -101,6 +101,12 @@ void run_no_coroutine(const graph::tasks& all) {
   static_cast<void>(all.run("name", &no_coroutine));
 }
 
+// expect: run: the program of a scope gets copies of its arguments
+asio::awaitable<void> fill(graph::scope& s, std::vector<int>& all);
+void run_with_reference(const graph::tasks& all, std::vector<int>& into) {
+  static_cast<void>(all.run("name", &fill, into));
+}
+
 // expect: the parameters of a placement are trivially copyable
 int near(graph::indices all, int ranks, const std::string& text);
 graph::placement place_by_text() { return graph::placement::by<&near>(std::string("here")); }

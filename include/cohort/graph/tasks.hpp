@@ -98,7 +98,13 @@ class tasks {
     constexpr bool good = runtime::program_result<Result>::good;
     static_assert(good,
                   "run: the program of a scope is a coroutine: it returns asio::awaitable<T>");
-    if constexpr (good) {
+    constexpr bool kept = ((!std::is_lvalue_reference_v<Parameters> ||
+                            std::is_const_v<std::remove_reference_t<Parameters>>) &&
+                           ...);
+    static_assert(kept,
+                  "run: the program of a scope gets copies of its arguments: it takes T, const T& "
+                  "or a pointer, not T&");
+    if constexpr (good && kept) {
       return run_program<Result, Parameters...>(host_, std::move(name), program,
                                                 std::move(arguments)...);
     } else {
