@@ -110,12 +110,15 @@ large() {
     echo "skipped: this needs 24 GB of memory, and there are $memory"
     return
   fi
-  built_with openmpi "$gxx" build/everything-openmpi "collectives_large_test coordinator_order_test" \
+  built_with openmpi "$gxx" build/everything-openmpi \
+    "collectives_large_test coordinator_order_test graph_ranks_test" \
     "${debug[@]}" -DCOHORT_TEST_ALL_RANKS=ON
   MPIEXEC=$mpiexec scripts/mpirun.sh 2 \
     build/everything-openmpi/tests/collectives/collectives_large_test "[large]"
   MPIEXEC=$mpiexec scripts/mpirun.sh 2 \
     build/everything-openmpi/tests/coordinator/coordinator_order_test "[large]"
+  MPIEXEC=$mpiexec scripts/mpirun.sh 2 \
+    build/everything-openmpi/tests/graph/graph_ranks_test "[large]"
 }
 # programs_with MPI: an opening is another one in a fresh process, where nothing is in stock.
 programs_with() {

@@ -5,6 +5,8 @@
 #include <cohort/comm.hpp>
 #include <cohort/graph.hpp>
 
+#include <cstddef>
+#include <cstdint>
 #include <numeric>
 #include <ranges>
 #include <span>
@@ -49,6 +51,27 @@ task ranges_of_temporaries(graph::scope& s) {
   all(1).spawn(spawned);
   const int of_spawned = co_await all(1).get();
   CHECK(of_spawned == 5);
+}
+
+// ---- large values ----
+
+std::vector<std::uint8_t> bytes_of(std::size_t size) {
+  std::vector<std::uint8_t> all(size);
+  for (std::size_t i = 0; i < size; i += 65521) all[i] = static_cast<std::uint8_t>(i % 61);
+  return all;
+}
+std::size_t good_bytes(const std::vector<std::uint8_t>& all) {
+  std::size_t good = 0;
+  for (std::size_t i = 0; i < all.size(); i += 65521) good += all[i] == i % 61 ? 1 : 0;
+  return good;
+}
+task passes_bytes_on(graph::scope& s, std::size_t size) {
+  auto made = s.tasks<&bytes_of>("made", graph::on(0));
+  auto read = s.tasks<&good_bytes>("read", graph::on(s.size() - 1));
+  made().spawn(size);
+  read().spawn(made());
+  const std::size_t good = co_await read().get();
+  CHECK(good == (size + 65520) / 65521);
 }
 
 // ---- windows ----
@@ -116,6 +139,14 @@ bool stopped_after(int steps, bool fence_only) {
 TEST_CASE("the tasks of a range may be named, and spawned, as it is looked at",
           "[graph][corners]") {
   in_scope(&ranges_of_temporaries);
+}
+
+TEST_CASE("a large value is offered and arrives", "[graph][corners]") {
+  in_scope(&passes_bytes_on, std::size_t{1} << 20);
+}
+// Needs up to 5 GB per rank.
+TEST_CASE("a value may have more than 2 GiB", "[.][large]") {
+  in_scope(&passes_bytes_on, (std::size_t{1} << 31) + 4099);
 }
 
 TEST_CASE("a fence that does not begin leaves nothing behind", "[graph][corners]") {

@@ -11,6 +11,7 @@
 #include <cohort/core/log.hpp>
 #include <cohort/graph/machine/content.hpp>
 #include <cohort/graph/machine/endpoint.hpp>
+#include <cohort/mpi/layout.hpp>
 #include <cohort/mpi/post.hpp>
 
 #include <algorithm>
@@ -189,11 +190,12 @@ class messenger<Any>::transfer final : public comm::request_operation {
   [[nodiscard]] bool is_receive() const noexcept { return !content_; }
   int post(MPI_Comm over, comm::request_source& requests) {
     MPI_Request request = MPI_REQUEST_NULL;
-    const auto count = static_cast<MPI_Count>(this->request_operation::bytes);
+    const std::span<const std::byte> all = is_receive() ? bytes : content_->bytes();
+    const mpi::layout what(contiguous_view(all.data(), all.size()));  // also above 2 GiB
     const int code =
-        is_receive() ? mpi::post::irecv(bytes.data(), count, MPI_BYTE, peer, tag, over, &request)
-                     : mpi::post::isend(content_->bytes().data(), count, MPI_BYTE, peer, tag, over,
-                                        &request);
+        is_receive()
+            ? mpi::post::irecv(what.data(), what.count(), what.type(), peer, tag, over, &request)
+            : mpi::post::isend(what.data(), what.count(), what.type(), peer, tag, over, &request);
     if (code == MPI_SUCCESS) requests.add(request, *this);
     return code;
   }
