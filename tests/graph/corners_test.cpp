@@ -27,29 +27,42 @@ int sum_of_own(std::vector<int> all) { return sum(all); }
 
 // ---- ranges whose elements are made as they are looked at ----
 
+/// Sums of the numbers 0 to 4 that are read, and taken; one that runs after both; and a sum of
+/// tasks that are spawned as it is.
+class spawned_ranges {
+ public:
+  explicit spawned_ranges(graph::scope& s)
+      : f(s.tasks<&same>("f")),
+        all(s.tasks<&sum>("sum")),
+        own(s.tasks<&sum_of_own>("own")),
+        last(s.tasks<&same>("last")) {
+    for (int i = 0; i < 5; ++i) f(i).spawn(i);
+    const auto named = std::views::iota(0, 5) | std::views::transform([&](int i) { return f(i); });
+    all(0).spawn(named);
+    own(0).spawn(take(named), after(all(0)));
+    const auto sums = [&](int i) -> graph::task<int> {
+      if (i == 0) return all(0);
+      return own(0);
+    };
+    last(0).spawn(7, after(std::views::iota(0, 2) | std::views::transform(sums)));
+    const auto spawned = [&](int i) { return f(i).spawn(1); };
+    all(1).spawn(std::views::iota(10, 15) | std::views::transform(spawned));
+  }
+  graph::family<int, &same> f;
+  graph::family<int, &sum> all;
+  graph::family<int, &sum_of_own> own;
+  graph::family<int, &same> last;
+};
+
 task ranges_of_temporaries(graph::scope& s) {
-  auto f = s.tasks<&same>("f");
-  auto all = s.tasks<&sum>("sum");
-  auto own = s.tasks<&sum_of_own>("own");
-  auto last = s.tasks<&same>("last");
-  for (int i = 0; i < 5; ++i) f(i).spawn(i);
-  const auto named = std::views::iota(0, 5) | std::views::transform([&f](int i) { return f(i); });
-  all(0).spawn(named);
-  own(0).spawn(take(named), after(all(0)));
-  last(0).spawn(
-      7, after(std::views::iota(0, 2) | std::views::transform([&](int i) -> graph::task<int> {
-                 return i == 0 ? graph::task<int>(all(0)) : own(0);
-               })));
-  const int read = co_await all(0).get();
+  const spawned_ranges ranges(s);
+  const int read = co_await ranges.all(0).get();
   CHECK(read == 10);
-  const int taken = co_await own(0).get();
+  const int taken = co_await ranges.own(0).get();
   CHECK(taken == 10);
-  const int behind = co_await last(0).get();
+  const int behind = co_await ranges.last(0).get();
   CHECK(behind == 7);
-  const auto spawned =
-      std::views::iota(10, 15) | std::views::transform([&f](int i) { return f(i).spawn(1); });
-  all(1).spawn(spawned);
-  const int of_spawned = co_await all(1).get();
+  const int of_spawned = co_await ranges.all(1).get();
   CHECK(of_spawned == 5);
 }
 
@@ -72,6 +85,40 @@ task passes_bytes_on(graph::scope& s, std::size_t size) {
   read().spawn(made());
   const std::size_t good = co_await read().get();
   CHECK(good == (size + 65520) / 65521);
+}
+
+// ---- values whose fields throw ----
+
+struct fragile {
+  int number = 0;
+};
+template <class Archive>
+void wire_fields(Archive& archive, fragile& one) {
+  archive(one.number);
+  if (one.number < 0) throw std::domain_error("no negative number travels");
+}
+fragile made_fragile(int number) { return {number}; }
+int number_of(const fragile& one) { return one.number; }
+
+task fields_throw(graph::scope& s) {
+  auto made = s.tasks<&made_fragile>("made", graph::on(0));
+  auto near = s.tasks<&number_of>("near", graph::on(0));
+  auto far = s.tasks<&number_of>("far", graph::on(s.size() - 1));
+  for (const int i : {-1, 1}) {
+    made(i).spawn(i);
+    near(i).spawn(made(i));
+    far(i).spawn(made(i));
+  }
+  const int good = co_await far(1).get();
+  CHECK(good == 1);
+  const int here = co_await near(-1).get();
+  CHECK(here == -1);
+  if (s.size() == 1) co_return;
+  const auto why = co_await error_of(far(-1).get());
+  REQUIRE(why);
+  CHECK(why->code() == errc::not_supported);
+  CHECK(why->root() == "made(-1)");
+  CHECK(has(why->what(), "no negative number travels"));
 }
 
 // ---- windows ----
@@ -147,6 +194,14 @@ TEST_CASE("a large value is offered and arrives", "[graph][corners]") {
 // Needs up to 5 GB per rank.
 TEST_CASE("a value may have more than 2 GiB", "[.][large]") {
   in_scope(&passes_bytes_on, (std::size_t{1} << 31) + 4099);
+}
+
+TEST_CASE("a value whose fields throw stays at home, and its readers elsewhere fail",
+          "[graph][corners]") {
+  const auto why = error_of_scope({}, &fields_throw);
+  int size = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  CHECK(why.has_value() == (size > 1));
 }
 
 TEST_CASE("a fence that does not begin leaves nothing behind", "[graph][corners]") {

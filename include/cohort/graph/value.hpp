@@ -108,7 +108,11 @@ class value_content final : public machine::content {
     } else if constexpr (std::same_as<T, nothing>) {
       return {};
     } else if constexpr (has_wire_format<T>()) {
-      if (encoded_.empty()) wire::writer(encoded_).put(value);
+      if (encoded_.empty()) {
+        std::vector<std::byte> all;  // what puts its fields may throw
+        wire::writer(all).put(value);
+        encoded_ = std::move(all);
+      }
       return encoded_;
     } else {
       return {};

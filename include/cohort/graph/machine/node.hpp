@@ -191,6 +191,7 @@ class basic_node {
   void give(index value, int to);
   void push(index value, int to, index task);
   void consumer(index value, index task, use_kind use);
+  [[nodiscard]] content_ptr why_it_stays(index value, int to) const;
   void send_value(index value, int to, bool pushed);
   void use_pushed(index value);
   void on_val(int from, value_message one);
@@ -282,7 +283,7 @@ class basic_node {
   [[nodiscard]] std::string taker_text(index one) const;
   [[nodiscard]] std::string task_text(index task) const;
   [[nodiscard]] std::string await_text(spawn_site site) const;
-  [[nodiscard]] content_ptr no_wire_format(index value, int to) const;
+  [[nodiscard]] content_ptr stays_at_home(index value, int to, const std::string& why) const;
   [[nodiscard]] std::string difference(const stored_definition& one,
                                        const stored_definition& other) const;
   [[nodiscard]] std::string divergence_text(index task) const;

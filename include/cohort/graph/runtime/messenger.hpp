@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <span>
 #include <string>
@@ -93,11 +94,23 @@ class messenger {
     over_ = communicator();
   }
 
+  /// Without the memory for it nothing more can come from that rank, nor go there.
   void receive_value(int from, int tag, std::size_t bytes) {
-    begin(std::make_unique<transfer>(*this, from, tag, std::vector<std::byte>(bytes)));
+    if (all_.is_lost(from)) return;
+    try {
+      begin(std::make_unique<transfer>(*this, from, tag, std::vector<std::byte>(bytes)));
+    } catch (const std::exception& problem) {
+      lose(from, "a value of " + std::to_string(bytes) +
+                     " bytes cannot be received from it: " + problem.what());
+    }
   }
   void send_value(int to, int tag, machine::content_ptr what) {
-    begin(std::make_unique<transfer>(*this, to, tag, std::move(what)));
+    if (all_.is_lost(to)) return;
+    try {
+      begin(std::make_unique<transfer>(*this, to, tag, std::move(what)));
+    } catch (const std::exception& problem) {
+      lose(to, std::string("a value cannot be sent to it: ") + problem.what());
+    }
   }
 
   // ---- of the mailbox ----
@@ -107,6 +120,8 @@ class messenger {
       all_.receive(from, message);
     } catch (const std::system_error& bad) {
       lose(from, std::string("it has sent what is no message: ") + bad.what());
+    } catch (const std::exception& problem) {
+      lose(from, std::string("a message of it cannot be kept: ") + problem.what());
     }
     client_.has_news();
   }

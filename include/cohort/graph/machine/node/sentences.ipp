@@ -102,13 +102,12 @@ content_ptr basic_node<Any>::taken(index value, index winner, const std::string&
 }
 
 template <class Any>
-content_ptr basic_node<Any>::no_wire_format(index value, int to) const {
+content_ptr basic_node<Any>::stays_at_home(index value, int to, const std::string& why) const {
   const key& root = records_[value].what;
   const std::string name = records_.text_of(value);
   return fail(errc::not_supported, root, name, rank_,
               "the value of " + name + " is needed on rank " + std::to_string(to) +
-                  ", but its type has no wire format, so it cannot leave its home, rank " +
-                  std::to_string(rank_));
+                  ", but " + why + ", so it cannot leave its home, rank " + std::to_string(rank_));
 }
 
 template <class Any>

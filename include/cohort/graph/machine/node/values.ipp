@@ -10,8 +10,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -176,7 +178,8 @@ void basic_node<Any>::give(index value, int to) {
   peer& one = peer_of(value, to);
   if (std::exchange(one.sent, true)) return;
   const content_ptr& what = records_[value].value;
-  if (what->failed() != nullptr || !what->travels() || what->bytes().size() <= options_.eager) {
+  if (what->failed() != nullptr || why_it_stays(value, to) ||
+      what->bytes().size() <= options_.eager) {
     one.given = true;
     send_value(value, to, false);
   } else {
@@ -192,7 +195,7 @@ void basic_node<Any>::push(index value, int to, index task) {
   if (what->failed() != nullptr) return give(value, to);
   if (task != none) claim(value, taker_of_task(task));  // [graph M1]
   peer& one = peer_of(value, to);
-  if (one.sent || !what->travels()) return give(value, to);
+  if (one.sent || why_it_stays(value, to)) return give(value, to);
   one.sent = true;
   const std::size_t size = what->bytes().size();
   account& with = accounts_[static_cast<std::size_t>(to)];
@@ -203,6 +206,22 @@ void basic_node<Any>::push(index value, int to, index task) {
   } else {
     offer(value, to);  // [graph U2]
   }
+}
+
+// What goes to other ranks instead of a value that cannot leave its home: it has no wire format, or
+// code of the program that encodes it throws. Null for others, whose bytes can be had then.
+template <class Any>
+content_ptr basic_node<Any>::why_it_stays(index value, int to) const {
+  content& what = *records_[value].value;
+  if (!what.travels()) return stays_at_home(value, to, "its type has no wire format");
+  try {
+    static_cast<void>(what.bytes());
+  } catch (const std::exception& thrown) {
+    return stays_at_home(value, to, std::string("to encode it has failed: ") + thrown.what());
+  } catch (...) {
+    return stays_at_home(value, to, "to encode it has failed");
+  }
+  return nullptr;
 }
 
 // A task that is spawned here, and is at home elsewhere, uses a value of this rank. [graph U1]
@@ -228,8 +247,8 @@ void basic_node<Any>::send_value(index value, int to, bool pushed) {
   one.pushed = pushed;
   if (what->failed() != nullptr) {
     one.failed = *what->failed();
-  } else if (!what->travels()) {
-    one.failed = *no_wire_format(value, to)->failed();
+  } else if (const content_ptr stays = why_it_stays(value, to)) {
+    one.failed = *stays->failed();
   } else {
     const auto bytes = what->bytes();
     one.bytes.assign(bytes.begin(), bytes.end());
