@@ -280,6 +280,13 @@ class rank_host final : public host,
   void send_value(const machine::action& one) override {
     messenger_.send_value(one.rank, one.tag, one.what);
   }
+  // For which `run` throws unless the options say otherwise (graph D2).
+  void window_ended(const machine::window_report& how) override {
+    if (!options_.warn_on_divergence || rank_ != 0) return;
+    for (const divergence& one : how.divergences) {
+      log::write(log::level::warning, "graph: " + one.text);
+    }
+  }
   [[nodiscard]] std::shared_ptr<void> keep() override { return this->shared_from_this(); }
 
   // ---- comm::mailbox::owner ----

@@ -33,6 +33,8 @@ class scope_owner {
   [[nodiscard]] virtual std::uint64_t next_number() noexcept = 0;
   virtual void post_receive(const machine::action& one) = 0;
   virtual void send_value(const machine::action& one) = 0;
+  /// Of a window; the same on all ranks.
+  virtual void window_ended(const machine::window_report& how) = 0;
   [[nodiscard]] virtual std::shared_ptr<void> keep() = 0;
 
  protected:
@@ -246,6 +248,7 @@ class scope_on_node final : public open_scope {
     const bool closed = node_->closed();
     const machine::window_report report = node_->report();
     note(report);
+    owner_.window_ended(report);
     window_ = window_number();
     for (waiter* const one : std::exchange(at_window_, {})) {
       one->report = report;
