@@ -5,7 +5,11 @@
 #include <cohort/comm.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/graph.hpp>
+#include <cohort/progress/future.hpp>
 
+#include <asio/experimental/awaitable_operators.hpp>
+
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -194,6 +198,31 @@ bool stopped_after(int steps, bool fence_only) {
   return stops;
 }
 
+// ---- reports of what waits ----
+
+/// Each asks for another time: some before the homes can answer, and some when they have.
+task asks(graph::scope& s, cohort::communicator world) {
+  auto source = s.tasks<int>("source", graph::on(s.size() - 1));
+  auto f = s.tasks<&same>("f", graph::on(0));
+  f(0).spawn(source(0));
+  const graph::scope other = s.fork();  // which waits; the one that puts must not
+  auto waits = other.tasks<&same>("f", graph::on(0))(0).get(cohort::as_future);
+  for (int i = 0; i < 300; ++i) {
+    auto report = s.report(std::chrono::nanoseconds(i % 50 * 100));
+    const graph::stall_report told = co_await std::move(report);
+    CHECK(told.silent.size() <= 1);
+  }
+  using namespace asio::experimental::awaitable_operators;
+  auto both = s.report(std::chrono::hours(1)) && s.report(std::chrono::nanoseconds(1));
+  const auto [patient, hasty] = co_await std::move(both);
+  CHECK(patient.silent.empty());
+  CHECK(hasty.tasks.size() == patient.tasks.size());
+  co_await cohort_test::meet(world);
+  if (source(0).here()) source(0).put(3);
+  const int got = co_await std::move(waits);
+  CHECK(got == 3);
+}
+
 }  // namespace
 
 TEST_CASE("the tasks of a range may be named, and spawned, as it is looked at",
@@ -246,4 +275,12 @@ TEST_CASE("a divergence that run does not throw for is logged", "[graph][corners
   const cohort::log::capture lines;
   in_scope({.warn_on_divergence = true}, &diverges_in_the_first_window);
   CHECK(lines.contains("f(1) is spawned twice on rank 0") == (rank == 0));
+}
+
+TEST_CASE("who asks for a short time ends no other report", "[graph][corners]") {
+  cohort_test::on_world([&](cohort::communicator world) -> task {
+    graph::tasks all(world);
+    auto running = all.run("test", &asks, world);
+    co_await std::move(running);
+  });
 }

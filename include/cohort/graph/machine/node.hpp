@@ -129,7 +129,8 @@ class basic_node {
   /// Whether all that were asked have answered.
   [[nodiscard]] bool has_report() const noexcept { return asked_.empty(); }
   /// What has been answered; homes that have not are silent.
-  [[nodiscard]] stall_report take_report();
+  [[nodiscard]] stall_report report_so_far() const;
+  [[nodiscard]] stall_report take_report();  ///< the same, and it is over
 
  private:
   friend class basic_endpoint<Any>;

@@ -231,16 +231,24 @@ struct stall_body {
   }
 };
 
+/// The end of the time to answer. Its handler may be called when nobody waits any more.
+struct asking_time {
+  explicit asking_time(const asio::any_io_executor& executor, std::chrono::nanoseconds within)
+      : timer(executor, within) {}
+  asio::steady_timer timer;
+  asio::cancellation_signal stop;
+};
+
 /// Who has not answered in time is silent.
 template <class Any = void>
 asio::awaitable<machine::stall_report> ask_within(open_scope* where, std::uint64_t opening,
                                                   std::chrono::nanoseconds within) {
-  asio::cancellation_signal stop;
-  asio::steady_timer timer(co_await asio::this_coro::executor, within);
-  timer.async_wait([&stop](const std::error_code& before) {  // this frame has gone then
-    if (!before) stop.emit(asio::cancellation_type::terminal);
+  const auto time = std::make_shared<asking_time>(co_await asio::this_coro::executor, within);
+  time->timer.async_wait([weak = std::weak_ptr(time)](const std::error_code& before) {
+    const auto alive = weak.lock();
+    if (!before && alive) alive->stop.emit(asio::cancellation_type::terminal);
   });
-  auto token = asio::bind_cancellation_slot(stop.slot(), asio::use_awaitable);
+  auto token = asio::bind_cancellation_slot(time->stop.slot(), asio::use_awaitable);
   auto asking = initiate(where, stall_body{opening}, token);
   machine::stall_report told = co_await std::move(asking);
   co_return told;

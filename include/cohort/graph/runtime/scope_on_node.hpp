@@ -150,12 +150,15 @@ class scope_on_node final : public open_scope {
     cancel(std::move(cause));
   }
   void ask(waiter& one) override {
-    node_->start_report();  // anew for those that ask already
+    // Not anew while others ask: homes that have had their time would count as silent.
+    if (asking_.empty()) node_->start_report();
     asking_.push_back(&one);
     owner_.wake();
   }
   void stop_asking(waiter& one) override {
-    if (std::find(asking_.begin(), asking_.end(), &one) != asking_.end()) end_asking();
+    if (std::erase(asking_, &one) == 0) return;
+    one.stalled = node_->report_so_far();
+    one.end();
   }
   [[nodiscard]] machine::producer fork() override { return node_->fork(); }
   void end(machine::producer who) override {

@@ -81,15 +81,15 @@ told_state basic_node<Any>::state_of(const key& what) {
 }
 
 template <class Any>
-stall_report basic_node<Any>::take_report() {
+stall_report basic_node<Any>::report_so_far() const {
   constexpr const char* states[] = {"not spawned", "waits", "is ready", "runs", "done", "taken"};
   stall_report report;
-  report.silent = std::exchange(asked_, {});
-  auto all = std::exchange(stalled_, {});
-  for (auto& [what, one] : all) {
+  report.silent = asked_;
+  for (const auto& each : stalled_) {
+    stalled_task one = each.second;
     one.state = "unknown";
-    const auto found = std::find_if(answers_.begin(), answers_.end(), [&](const told_state& each) {
-      return each.value == what && each.state < std::size(states);
+    const auto found = std::find_if(answers_.begin(), answers_.end(), [&](const told_state& told) {
+      return told.value == each.first && told.state < std::size(states);
     });
     if (found != answers_.end()) {
       one.state = states[found->state];
@@ -99,6 +99,14 @@ stall_report basic_node<Any>::take_report() {
     }
     report.tasks.push_back(std::move(one));
   }
+  return report;
+}
+
+template <class Any>
+stall_report basic_node<Any>::take_report() {
+  stall_report report = report_so_far();
+  asked_.clear();
+  stalled_.clear();
   answers_.clear();
   return report;
 }
