@@ -198,6 +198,25 @@ bool stopped_after(int steps, bool fence_only) {
   return stops;
 }
 
+// ---- who has spawned what ----
+
+/// Rank 1 agrees with rank 0, which then spawns a task that rank 1 does not, and rank 2 otherwise.
+task agreed_before(graph::scope& s) {
+  auto a = s.tasks<&same>("a", graph::on(0));
+  auto b = s.tasks<&same>("b", graph::on(0));
+  auto go = s.tasks<int>("go", graph::on(1));
+  if (s.rank() != 2) a(0).spawn(1);
+  co_await a(0).get();
+  if (s.rank() == 1) go(0).put(1);
+  co_await go(0).get();
+  if (s.rank() == 0) b(0).spawn(5);
+  if (s.rank() == 2) b(0).spawn(6);
+  const graph::report ended = co_await s.fence();
+  REQUIRE(ended.divergences.size() == 1);
+  CHECK(has(ended.divergences[0].text, "by rank 0 at "));
+  CHECK(has(ended.divergences[0].text, "by rank 2 at "));
+}
+
 // ---- reports of what waits ----
 
 /// Each asks for another time: some before the homes can answer, and some when they have.
@@ -283,4 +302,13 @@ TEST_CASE("who asks for a short time ends no other report", "[graph][corners]") 
     auto running = all.run("test", &asks, world);
     co_await std::move(running);
   });
+}
+
+TEST_CASE("who agreed once has not spawned what came later", "[graph][corners]") {
+  int size = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (size < 3) return;
+  const auto why = error_of_scope({}, &agreed_before);
+  REQUIRE(why);
+  CHECK(why->code() == errc::diverged);
 }

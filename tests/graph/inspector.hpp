@@ -180,7 +180,7 @@ inline void inspector::mix_tables(mixer& hash, const node& self) {
   }
   for (const auto& one : self.accounts_) {
     hash(one.credit)(one.owed)(one.receives)(one.digest ? one.digest->sum.low + 1 : 0);
-    hash((one.agrees ? 1U : 0U) + (one.goodbye ? 2U : 0U) + (one.lost ? 4U : 0U));
+    hash((one.goodbye ? 2U : 0U) + (one.lost ? 4U : 0U) + 8 * one.agreed);
   }
   std::uint64_t any_order = 0;
   for (const std::uint32_t one : self.own_) any_order += mixer()(self.records_[one].what).value();

@@ -61,7 +61,7 @@ MUTANTS = {
                               "++count; sum.low = sum.low * 31 + one.low;")),
     "digest-of-keys": ("A2", (ANNOUNCER, "return hash.word(one.result).finish();",
                               "return hasher().name(records_[task].what).finish();")),
-    "no-comparison": ("A3", (ANNOUNCER, "if (!other.agrees) send(", "if (false) send(")),
+    "no-comparison": ("A3", (ANNOUNCER, "if (!agrees) send(", "if (false) send(")),
     "no-list": ("A4", (ANNOUNCER, "one.fresh = false; send_list(from);", "one.fresh = false;")),
     "list-of-news": ("A4", (ANNOUNCER, "one.fresh = false; send_list(from);",
                             "one.fresh = false; one.unlisted.clear();")),

@@ -53,7 +53,7 @@ struct account {
   std::uint64_t owed = 0;          // credit that goes back to it (graph U3)
   std::uint32_t receives = 0;      // granted, and not complete
   std::optional<task_sum> digest;  // not compared yet
-  bool agrees = false;             // its last digest was equal to the own sum
+  std::size_t agreed = 0;          // so many of the own tasks its last digest was equal to
   bool goodbye = false;            // it has said so (graph X2)
   bool lost = false;               // for this scope (graph X1)
 };

@@ -110,9 +110,10 @@ void basic_node<Any>::flush_comparisons() {
   for (int from = 0; from < ranks_; ++from) {
     account& other = accounts_[static_cast<std::size_t>(from)];
     if (!other.digest) continue;
-    other.agrees = *other.digest == own_sum_;
+    const bool agrees = *other.digest == own_sum_;
+    other.agreed = agrees ? summed_ : 0;
     other.digest.reset();
-    if (!other.agrees) send(from, message_kind::diff, std::vector<std::byte>());  // [graph A4]
+    if (!agrees) send(from, message_kind::diff, std::vector<std::byte>());  // [graph A4]
   }
 }
 

@@ -106,8 +106,8 @@ content_ptr basic_node<Any>::stays_at_home(index value, int to, const std::strin
   const key& root = records_[value].what;
   const std::string name = records_.text_of(value);
   return fail(errc::not_supported, root, name, rank_,
-              "the value of " + name + " is needed on rank " + std::to_string(to) +
-                  ", but " + why + ", so it cannot leave its home, rank " + std::to_string(rank_));
+              "the value of " + name + " is needed on rank " + std::to_string(to) + ", but " + why +
+                  ", so it cannot leave its home, rank " + std::to_string(rank_));
 }
 
 template <class Any>
@@ -189,7 +189,7 @@ std::string basic_node<Any>::divergence_text(index task) const {
 }
 
 // Who is known to have given that definition: by a list, or by a digest that was equal to the sum
-// of what this rank has spawned itself.
+// of what this rank had spawned itself by then.
 template <class Any>
 std::vector<int> basic_node<Any>::ranks_of(index task, index definition) const {
   const record& one = records_[task];
@@ -199,8 +199,10 @@ std::vector<int> basic_node<Any>::ranks_of(index task, index definition) const {
   }
   if (one.spawned && own_definition(task) == definition) {
     ranks.push_back(rank_);
+    const auto place =
+        static_cast<std::size_t>(std::find(own_.begin(), own_.end(), task) - own_.begin());
     for (int other = 0; other < ranks_; ++other) {
-      if (accounts_[static_cast<std::size_t>(other)].agrees) ranks.push_back(other);
+      if (accounts_[static_cast<std::size_t>(other)].agreed > place) ranks.push_back(other);
     }
   }
   std::sort(ranks.begin(), ranks.end());

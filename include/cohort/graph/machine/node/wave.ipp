@@ -249,7 +249,7 @@ void basic_node<Any>::clear_exchange() {
     one.credit = options_.credit;  // [graph U2]
     one.owed = 0;
     one.digest.reset();
-    one.agrees = false;
+    one.agreed = 0;
   }
   declarations_.clear();
   diverged_.clear();
