@@ -45,7 +45,9 @@ class task : public runtime::task_handle {
 
   /// The value, copied here if it is elsewhere. *Completion*: `void(std::exception_ptr, T)`,
   /// without the T if that is void. *Throws* graph::error. *Cancellation*: the await is withdrawn;
-  /// the task goes on. Not inside a task.
+  /// the task goes on. Not inside a task. From when it has begun until it ends the scope object
+  /// counts as waiting, with tokens that do not block too: what only that coroutine could still
+  /// spawn may end as not_spawned meanwhile. A fork is the way to do both.
   template <completion_token_for<typename runtime::value_signature<T>::type> Token = default_token>
   auto get(Token&& token = Token()) const {
     constexpr bool good = std::is_void_v<T> || std::default_initializable<T>;
