@@ -177,7 +177,7 @@ class rank_host final : public host,
   }
 
   void started(const std::error_code& failed, communicator made) {
-    if (ended_) return;
+    if (ended_ || closed_) return;  // nobody would close what is opened now
     if (!failed) {
       messenger_.open(std::move(made),
                       std::shared_ptr<comm::mailbox::owner>(this->shared_from_this(), this));
