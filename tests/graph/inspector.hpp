@@ -49,6 +49,8 @@ struct inspector {
             self.running_,
             self.diverged_.size()};
   }
+  /// Numbers for the names that it knows.
+  static std::size_t words(const node& self) { return self.records_.words_.size(); }
   /// Values that are at home here, and here.
   static std::vector<key> values_of(const node& self, int rank) {
     std::vector<key> result;

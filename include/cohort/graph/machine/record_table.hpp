@@ -154,6 +154,7 @@ class record_table {
   }
 
  private:
+  friend struct inspector;
   [[nodiscard]] std::uint32_t add(const key& what) {
     const std::uint32_t at = records_.take(1);
     records_[at].what = what;

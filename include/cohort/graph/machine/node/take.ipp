@@ -53,9 +53,11 @@ std::uint32_t basic_node<Any>::taker_of(const told_taker& one) {
   taker kept{.what = one.what, .await = one.await};
   kept.site = {owner_.keep_text(one.site.file), one.site.line};
   if (!one.await) {
-    kept.name =
-        records_.keep_name(records_.family_named(one.name.family),
-                           static_cast<index>(one.name.indices.size()), one.name.indices.data());
+    // With its record, which stays: names are forgotten by a fence only, and `again` is none.
+    const index task = records_.make(one.what);
+    records_.name(task, records_.family_named(one.name.family),
+                  static_cast<index>(one.name.indices.size()), one.name.indices.data());
+    kept.name = records_[task].name;
   }
   return keep_taker(kept);
 }
