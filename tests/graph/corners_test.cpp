@@ -4,7 +4,6 @@
 // What programs rarely do, and orders of events that are rare: each of these has gone wrong once.
 #include <cohort/comm.hpp>
 #include <cohort/core/log.hpp>
-#include <cohort/core/process.hpp>
 #include <cohort/graph.hpp>
 #include <cohort/progress/future.hpp>
 
@@ -22,7 +21,6 @@
 
 #include "graph/ranks_support.hpp"
 #include "support/caught.hpp"
-#include "support/patience.hpp"
 
 // g++ 12 warns of the frames of coroutines where it inlines their new but not their delete.
 #if defined(__GNUC__) && !defined(__clang__)
@@ -32,7 +30,6 @@
 namespace {
 
 using namespace graph_test;
-using namespace std::chrono_literals;
 
 int same(int value) { return value; }
 int sum(std::span<const int> all) { return std::accumulate(all.begin(), all.end(), 0); }
@@ -304,21 +301,6 @@ TEST_CASE("who asks for a short time ends no other report", "[graph][corners]") 
     graph::tasks all(world);
     auto running = all.run("test", &asks, world);
     co_await std::move(running);
-  });
-}
-
-TEST_CASE("graph::tasks that goes before its communicators are made leaves none",
-          "[graph][corners]") {
-  cohort_test::on_world([&](cohort::communicator world) -> task {
-    for (int i = 0; i < 5; ++i) const graph::tasks all(world);
-    for (int i = 0; i < 20; ++i) co_await cohort_test::meet(world);
-    static_cast<void>(co_await world.dup());
-    const auto bound = std::chrono::steady_clock::now() + cohort_test::patient(5s);
-    const auto receives = [] { return has(cohort::process::describe_in_flight(), "graph_recv"); };
-    while (receives() && std::chrono::steady_clock::now() < bound) {
-      co_await cohort_test::pause(1ms);
-    }
-    CHECK_FALSE(receives());
   });
 }
 
