@@ -158,6 +158,7 @@ void basic_node<Any>::note_unknown(index value) {
 template <class Any>
 void basic_node<Any>::on_want(int from, const want_message& one) {
   if (one.value.home != rank_) out_of_place("a want for a value of another home");
+  if (one.taker && one.taker->what.home != from) out_of_place("a want of a taker of another rank");
   const index value = records_.make(one.value);
   if (one.taker) claim(value, taker_of(*one.taker));
   const record& what = records_[value];
