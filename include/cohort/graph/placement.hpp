@@ -147,7 +147,7 @@ inline std::int32_t placement::other_home(graph::indices of, int ranks) const {
     if (of.empty()) return 0;
     const int row = wrapped(of[0], first_);
     const int column = wrapped(of[of.size() > 1 ? 1 : 0], second_);
-    return (row * second_ + column) % ranks;
+    return static_cast<std::int32_t>((std::int64_t{row} * second_ + column) % ranks);
   }
   const int rank = code_(of, ranks, parameters_);
   if (rank < 0 || rank >= ranks) bad_rank(rank, ranks);
