@@ -11,6 +11,8 @@
 #include <cohort/graph.hpp>
 #include <cstdio>
 #include <random>
+#include <string>
+#include <utility>
 #include <vector>
 #include "support/covariance.hpp"
 
@@ -44,7 +46,7 @@ class part {
 
 /// A(i, j, k) is tile (i, j) after k updates, each in place. Returns the lower triangle.
 asio::awaitable<void> cholesky(graph::scope& s, covariance matrix, graph::block_cyclic grid,
-                               part mine, std::vector<tile>* lower) {
+                               part mine, std::string draw, std::vector<tile>* lower) {
   const int n = matrix.tiles;
   auto A = s.tasks<&update>("A", grid);
   auto potrf = s.tasks<&factor>("potrf", grid);
@@ -65,6 +67,9 @@ asio::awaitable<void> cholesky(graph::scope& s, covariance matrix, graph::block_
     lower->push_back(co_await potrf(i).get());
   }
   if (auto report = co_await s.fence(); report.failed) throw graph::error(report);
+  if (draw.empty()) co_return;
+  co_await s.write_dot(draw + ".dot");
+  s.write_schedule(draw + ".json");
 }
 
 /// The largest difference from a factorisation without tiles, relative to the largest element.
@@ -83,7 +88,7 @@ double difference(const covariance& matrix, const std::vector<tile>& lower) {
 }
 
 asio::awaitable<int> run(cohort::communicator world, std::string file, int tiles, std::size_t side,
-                         bool subset) {
+                         bool subset, std::string draw) {
   support::digits data;
   std::string trouble = "another rank could not read its data";
   bool fine = data.read(file, world.size(), trouble);
@@ -101,8 +106,10 @@ asio::awaitable<int> run(cohort::communicator world, std::string file, int tiles
   const covariance matrix{data.training, tiles, side};
   std::vector<tile> lower;
   graph::tasks graphs{world};
-  co_await graphs.run("cholesky", &cholesky, matrix, graph::block_cyclic(rows, world.size() / rows),
-                      part(world, subset), &lower);
+  graph::scope_options with{"cholesky"};
+  if (!draw.empty()) with = std::move(with).record();
+  co_await graphs.run(with, &cholesky, matrix, graph::block_cyclic(rows, world.size() / rows),
+                      part(world, subset), draw, &lower);
 
   std::vector<double> low, high;
   for (const tile& one : lower) low.insert(low.end(), one.begin(), one.end());
@@ -132,8 +139,10 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   const auto* subset = app.add_flag("--subset")->description("each rank spawns a random part");
+  std::string draw;
+  app.add_option("--draw", draw, "writes NAME.dot, and NAME.RANK.json for scripts/timeline_merge");
   CLI11_PARSE(app, argc, argv);
   return cohort::run(argc, argv, [&](cohort::communicator world) {
-    return run(world, file, tiles, side, bool(*subset));
+    return run(world, file, tiles, side, bool(*subset), draw);
   });
 }

@@ -49,13 +49,18 @@ asio::awaitable<void> program(graph::scope& scope, shape what, cost* took) {
   took->build = (processor_time() - start) / each;
   start = processor_time();
   const std::uint64_t made = co_await last.get();
-  co_await scope.again();
+  co_await scope.fence();
   took->run = (processor_time() - start) / each;
   what.check(made, "cohort");
+  if (what.of != pattern::independent) zero().put(0);
+  spawn_all(scope, what);
+  co_await scope.again();
   start = processor_time();
   if (what.of != pattern::independent) zero().put(0);
-  const auto report = co_await scope.fence();
+  co_await scope.again();
   took->again = (processor_time() - start) / each;
+  if (what.of != pattern::independent) zero().put(0);
+  const auto report = co_await scope.fence();
   if (report.failed != 0) throw graph::error(report);
 }
 

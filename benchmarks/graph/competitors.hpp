@@ -34,7 +34,7 @@ enum class pattern {
 struct cost {
   double build = 0;  ///< tasks are spawned
   double run = 0;    ///< they are run, and forgotten
-  double again = 0;  ///< the same graph is run once more; 0: not measured
+  double again = 0;  ///< the same graph is made ready and run once more; 0: not measured
 };
 
 /// A graph of such a pattern. Each task adds up what it reads, modulo 2^64, and one.

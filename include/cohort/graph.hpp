@@ -29,6 +29,7 @@
 #include <cohort/graph/error.hpp>
 #include <cohort/graph/placement.hpp>
 #include <cohort/graph/scope.hpp>
+#include <cohort/graph/scope_options.hpp>
 #include <cohort/graph/task.hpp>
 #include <cohort/graph/task_context.hpp>
 #include <cohort/graph/tasks.hpp>

@@ -110,3 +110,17 @@ void run_with_reference(const graph::tasks& all, std::vector<int>& into) {
 // expect: the parameters of a placement are trivially copyable
 int near(graph::indices all, int ranks, const std::string& text);
 graph::placement place_by_text() { return graph::placement::by<&near>(std::string("here")); }
+
+// expect: cached: these are sources, and nothing is run for them
+void cache_sources(graph::scope& s) { static_cast<void>(s.tasks<int>("source").cached()); }
+
+// expect: cached: the result has no wire format, or no default constructor
+class handle {
+ public:
+  explicit handle(int* to) : to_(to) {}
+
+ private:
+  int* to_;
+};
+handle open_handle(int number);
+void cache_handle(graph::scope& s) { static_cast<void>(s.tasks<&open_handle>("f").cached(1)); }

@@ -31,22 +31,15 @@ struct inspector {
     std::size_t values = 0;
     for (std::uint32_t i = 0; i < self.records_.size(); ++i)
       values += self.records_[i].value ? 1 : 0;
-    return {self.records_.size(),
-            values,
+    return {self.records_.size(),       values,
 
-            self.definitions_.size(),
-            self.peers_.size(),
-            self.declarations_.size(),
-            self.takers_.size(),
-            self.unknown_.size(),
-            self.unsent_.size(),
-            self.offers_.size(),
-            self.held_.size(),
-            self.asking_.size(),
-            self.remote_takers_.size(),
-            self.own_.size(),
-            self.ready_.size(),
-            self.running_,
+            self.definitions_.size(),   self.peers_.size(),
+            self.declarations_.size(),  self.takers_.size(),
+            self.unknown_.size(),       self.unsent_.size(),
+            self.hashes_.size(),        self.offers_.size(),
+            self.held_.size(),          self.asking_.size(),
+            self.remote_takers_.size(), self.own_.size(),
+            self.ready_.size(),         self.running_,
             self.diverged_.size()};
   }
   /// Numbers for the names that it knows.

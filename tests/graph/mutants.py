@@ -40,8 +40,7 @@ MUTANTS = {
                               "!one.named || told_options_ || std::exchange(one.told, true)")),
     "options-untold": ("K3", (WAVE, "all.named.back().facts.placement = text;", "")),
     "stale-asked": ("K4", (PLACE, "if (next.window < window_) return write(", "if (false) return write(")),
-    "spawn-twice": ("S2", (FRONT, "if (records_[at].spawned) return spawn_again(at); // [graph S2]"
-                           " records_[at].spawned = true; if", "records_[at].spawned = true; if")),
+    "spawn-twice": ("S2", (FRONT, "if (one.spawned) return spawn_again(at, made, {});", "")),
     "local-divergence": ("S2", (FRONT, "report_own(task, false, text);", "")),
     "spawn-cancelled": ("S4", (FRONT, "if (cancelled_ || closed_) return {refused_by_end()};"
                                " // [graph S4] const index at = records_.make(task);"
@@ -49,17 +48,16 @@ MUTANTS = {
                                " const bool here")),
     "put-anywhere": ("S3", (FRONT, "if (task.what.home != rank_) {", "if (false) {")),
     "refused-silent": ("S5", (FRONT, "report_own(at, true, text);", "")),
-    "both-uses": ("S5", (FRONT, "const std::string wrong = wrong_use(); !wrong.empty()",
+    "both-uses": ("S5", (FRONT, "const std::string wrong = wrong_use(definitions_[made]); !wrong.empty()",
                          "const std::string wrong; !wrong.empty()")),
-    "local-anywhere": ("S5", (FRONT, "if (!here && !what.travels) {", "if (false) {")),
-    "put-counted": ("A1", (FRONT, "declare(at, draft_, rank_); draft_.value = nullptr;",
-                           "declare(at, draft_, rank_); draft_.value = nullptr;"
-                           " own_.push_back(at);")),
+    "local-anywhere": ("S5", (FRONT, "if (!here && !what.travels) return", "if (false) return")),
+    "put-counted": ("A1", (FRONT, "declare(at, made, rank_, value);",
+                           "declare(at, made, rank_, value); own_.push_back(at);")),
     "local-counted": ("A1", (FRONT, "if (ranks_ > 1 && what.travels) own_.push_back(at);",
                              "if (ranks_ > 1) own_.push_back(at);")),
     "digest-ordered": ("A2", (HASH, "++count; sum.low += one.low;",
                               "++count; sum.low = sum.low * 31 + one.low;")),
-    "digest-of-keys": ("A2", (ANNOUNCER, "return hash.word(one.result).finish();",
+    "digest-of-keys": ("A2", (ANNOUNCER, "return hash.finish();",
                               "return hasher().name(records_[task].what).finish();")),
     "no-comparison": ("A3", (ANNOUNCER, "if (!agrees) send(", "if (false) send(")),
     "no-list": ("A4", (ANNOUNCER, "one.fresh = false; send_list(from);", "one.fresh = false;")),
@@ -83,6 +81,11 @@ MUTANTS = {
     "credit-kept": ("U2", (VALUES, "with.credit -= size;", "")),
     "credit-doubled": ("U3", (VALUES, "from.owed += one.value->bytes().size();",
                               "from.owed += 2 * one.value->bytes().size();")),
+    "hash-unsent": ("U4", (VALUES, "one.hash = hash_to_send(value);", "")),
+    "hash-unoffered": ("U4", (TRANSFER, "one.value->bytes().size(), hash_to_send(value)}",
+                              "one.value->bytes().size(), std::nullopt}")),
+    "hash-unread": ("U4", (VALUES, "if (one.hash) hashes_[value] = *one.hash;", "")),
+    "hashes-kept": ("R2", (WAVE, "hashes_.clear();", "")),
     "offer-parked": ("L2", (TRANSFER, "if (what.wanted) { forget_want",
                             "if (false) { forget_want")),
     "parked-offer-lost": ("L2", (TRANSFER, "offers_[value] = static_cast<std::size_t>(one.size);",
@@ -103,9 +106,7 @@ MUTANTS = {
                          " if (run.uses[i] != use_kind::after)"
                          " run.inputs[i].what = records_[what.edges()[i].value].value;"
                          "if (!one.takes) return run; for")),
-    "keep-values": ("R2", (TABLE, "one.~record(); new (&one) record;",
-                           "const content_ptr kept = one.value; one.~record();"
-                           " new (&one) record; one.value = kept;")),
+    "keep-values": ("R2", (WAVE, "records_.clear(); definitions_.clear();", "")),
     "again-keeps-values": ("R2", (WAVE, "one.value = nullptr;", "")),
     "claims-kept": ("R2", (WAVE, "one.awaits = one.taker = one.declared", "one.awaits = one.declared")),
     "again-old-sources": ("O4", (WAVE, "if (one.source) one.decided = one.source = false;", "")),
@@ -147,7 +148,7 @@ MUTANTS = {
                          "{ failure own = *what->failed(); own.root = task.what;"
                          " finish(each.owner, content_ptr(new failed_content(own))); }")),
     "recursion": ("F3", (HOME, "wakes_.push_back({task, std::move(what)});", "wake(task, what);")),
-    "fail-slow": ("F4", (HOME, "first_failure_here_ = *why;", "")),
+    "fail-slow": ("F4", (HOME, "first_failure_here_ = why;", "")),
     "cancel-untold": ("C1", (ENDS, "tell && to < ranks_", "false && to < ranks_")),
     "cancelled-runs": ("C2", (ENDS, "ready_.clear();", "")),
     "cancelled-starts": ("C3", (RECEIVE, "if (cancelled_ && !ends) return;", "")),

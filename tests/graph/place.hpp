@@ -232,7 +232,9 @@ inline void place::spawn(const spec& one, bool attempt, std::size_t at_step) {
   if (one.put) {
     const std::uint64_t value = result_of(window_, k, one.function, one.put, {});
     const test_value::facts facts{k, window_, one.size, value};
-    result = machine_->put(name, content_ptr(new test_value(facts, !one.homely)), site(at_step));
+    const value_hash hash = test_value::hash_of(facts);
+    result =
+        machine_->put(name, content_ptr(new test_value(facts, !one.homely)), site(at_step), &hash);
   } else {
     const auto number = static_cast<std::uint64_t>(d.body);
     std::array<std::byte, 8> arguments;

@@ -9,6 +9,7 @@
 
 #include <cohort/graph/machine/content.hpp>
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -33,6 +34,10 @@ class test_value final : public content {
     std::uint64_t value = 0;
   };
   static_assert(sizeof(facts) == unit);
+  /// What travels with it. [graph U4]
+  [[nodiscard]] static value_hash hash_of(const facts& what) {
+    return std::bit_cast<value_hash>(what);
+  }
 
   test_value(const facts& what, bool travels) : what_(what), travels_(travels) {}
   test_value(const test_value&) = delete;

@@ -70,13 +70,18 @@ inline const body& worker::start(node& machine, rng& random, int window) {
   check(++notes_.runs[notes::where(scope_, window, one.what)] == 1, "D1 ", does.name,
         " runs twice");
   check(one.task.uses.size() == one.task.inputs.size(), "a task has inputs without uses");
+  const auto edges = machine.definition_of(one.task.index)->edges();
   for (std::size_t i = 0; i < one.task.inputs.size(); ++i) {
     const task_input& input = one.task.inputs[i];
     const use_kind how = one.task.uses[i];
+    const value_hash* const hash = machine.noted_hash(edges[i].value);
+    check(hash != nullptr, "U4 a value has come without its hash");
     check(how != use_kind::after || !input.may_move, "M3 what is not read may be moved");
     if (how == use_kind::after) continue;
     check(static_cast<bool>(input.what) && input.what->failed() == nullptr,
           "F2 a task runs without one of its inputs");
+    check(*hash == test_value::hash_of(value_of(*input.what).read()),
+          "U4 a value has the hash of another one");
     check(how == use_kind::take || !input.may_move, "M3 what is only read may be moved");
     if (how != use_kind::take) continue;
     test_value& value = value_of(*input.what);
@@ -118,6 +123,7 @@ inline void worker::end(node& machine, rng& random) {
     const test_value::facts facts{one.what, one.window, does.size,
                                   result_of(one.window, one.what, one.task.function, {}, inputs)};
     result = content_ptr(new test_value(facts, !does.homely));
+    machine.note_hash(one.task.index, test_value::hash_of(facts));
   }
   machine.ended(one.task.index, std::move(result));
 }

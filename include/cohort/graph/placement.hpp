@@ -86,7 +86,7 @@ class placement {
       return static_cast<std::int32_t>((hashed.high >> 32U) * static_cast<std::uint32_t>(ranks) >>
                                        32U);
     }
-    return other_home(of, ranks);
+    return kind_ == kind::on ? first_ : other_home(of, ranks);
   }
   /// Equal for equal placements: "block_cyclic(2, 2)".
   [[nodiscard]] std::string text() const;
@@ -142,7 +142,6 @@ class placement {
 };
 
 inline std::int32_t placement::other_home(graph::indices of, int ranks) const {
-  if (kind_ == kind::on) return first_;
   if (kind_ == kind::block_cyclic) {
     if (of.empty()) return 0;
     const int row = wrapped(of[0], first_);

@@ -4,7 +4,7 @@
 
 /// \file
 /// The recording: which tasks of a scope a rank has run, when, and what they depended on. Pictures
-/// of the graph are made of the recordings of all ranks (graph/pictures.hpp).
+/// of the graph are made of the recordings of all ranks (graph/dot.hpp, graph/schedule.hpp).
 
 #include <cohort/core/config.hpp>
 #include <cohort/core/time.hpp>

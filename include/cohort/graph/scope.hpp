@@ -6,10 +6,13 @@
 /// `graph::scope`: one graph that all ranks execute together.
 
 #include <cohort/core/asio.hpp>
+#include <cohort/graph/dot.hpp>
 #include <cohort/graph/error.hpp>
 #include <cohort/graph/placement.hpp>
 #include <cohort/graph/runtime/await.hpp>
 #include <cohort/graph/runtime/open_scope.hpp>
+#include <cohort/graph/runtime/recorder.hpp>
+#include <cohort/graph/schedule.hpp>
 #include <cohort/graph/task.hpp>
 #include <cohort/graph/task_context.hpp>
 
@@ -20,6 +23,7 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 namespace cohort::graph {
 
@@ -91,6 +95,28 @@ class scope {
     return runtime::ask_within(scope_, opening_, within);
   }
 
+  /// Writes the graph that has been executed as text for Graphviz, on rank 0. Call it on all ranks,
+  /// after a fence: it gathers what each has recorded until now (scope_options::record). The title
+  /// is the name of the scope unless another is given.
+  /// *Throws* error with the system's code, where the file cannot be written; with
+  /// errc::invalid_argument where nothing is recorded.
+  [[nodiscard]] asio::awaitable<void> write_dot(std::string path) const {
+    return draw<void>(this, std::move(path), dot_options());
+  }
+  /// The options are an object with a name, since g++ 12 spoils what is written in braces within a
+  /// `co_await`.
+  [[nodiscard]] asio::awaitable<void> write_dot(std::string path, const dot_options& with) const {
+    return draw<void>(this, std::move(path), with);
+  }
+  /// Writes what this rank has run until now, and when, into its file of the timeline
+  /// (docs/timeline.md): "path.json" becomes "path.1.json" on rank 1. *Throws* as write_dot.
+  void write_schedule(const std::string& path) const {
+    const runtime::recorder& own = recorded();
+    const auto failed =
+        graph::write_schedule(path, own.tasks(), {size(), own.scope(), own.began()});
+    if (failed) throw cohort::error(failed, "graph: write_schedule: " + path);
+  }
+
   /// Another producer of this rank: the window ends when it has come to its end, too, or is
   /// destroyed. The scope closes when all of them have gone.
   [[nodiscard]] scope fork() {
@@ -105,6 +131,31 @@ class scope {
  private:
   [[nodiscard]] bool is_open() const noexcept {
     return opening_ != 0 && scope_->opening() == opening_;
+  }
+  [[nodiscard]] runtime::recorder& recorded() const {
+    runtime::recorder* const one = is_open() ? scope_->recording() : nullptr;
+    if (one != nullptr) return *one;
+    throw cohort::error(errc::invalid_argument,
+                        "graph: this scope records nothing: see scope_options::record");
+  }
+  // Each rank is the home of its recording, which rank 0 awaits.
+  template <class Any>
+  static asio::awaitable<void> draw(const scope* of, std::string path, dot_options with) {
+    runtime::recorder& own = of->recorded();
+    if (with.title.empty()) with.title = own.scope();
+    const int picture = own.next_picture();
+    const auto each = of->tasks<recording>("cohort::recording", block_cyclic(of->size(), 1));
+    own.paused = true;
+    each(of->rank(), picture).put(own.tasks());
+    own.paused = false;
+    if (of->rank() != 0) co_return;
+    std::vector<recording> all;
+    for (int rank = 0; rank < of->size(); ++rank) {
+      recording one = co_await each(rank, picture).get();
+      all.push_back(std::move(one));
+    }
+    const std::error_code failed = graph::write_dot(path, all, with);
+    if (failed) throw cohort::error(failed, "graph: write_dot: " + path);
   }
   template <class Token>
   auto end_window(machine::window_end how, Token& token) const {

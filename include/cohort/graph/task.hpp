@@ -59,12 +59,14 @@ class task : public runtime::task_handle {
   void put(Value&& value) const {
     constexpr bool converts = std::constructible_from<T, Value>;
     static_assert(converts, "put: this is no value of the type that the task has");
-    if constexpr (converts) put_content(runtime::make_value<T>(std::forward<Value>(value)));
+    if constexpr (converts) {
+      put_content(runtime::make_value<T>(std::forward<Value>(value)), runtime::hasher_of<T>());
+    }
   }
   void put() const
     requires std::is_void_v<T>
   {
-    put_content(runtime::make_value<nothing>());
+    put_content(runtime::make_value<nothing>(), runtime::hasher_of<nothing>());
   }
 };
 
@@ -123,27 +125,35 @@ class family {
       : family_(scope, who, name, where, runtime::facts_of<T, F...>(name, where)),
         function_(runtime::number_of<F...>()) {}
 
+  /// The results of these tasks are kept, and what is there does not run, in a scope that has a
+  /// directory for them (scope_options::results). That holds for all of this name that this rank
+  /// spawns from now on; who spawns one marks the family. Without a version each build of the
+  /// program has results of its own. With one you promise that the function always gives the same
+  /// under it: see function_version.
+  /// *Throws* cohort::error where the function cannot be identified: invalid_argument for a version
+  /// of a lambda, or for a second function of the same name; not_supported without a build id.
+  family cached() const { return cached_as({}); }
+  family cached(const function_version& version) const { return cached_as(version.text()); }
+
   /// Names a task by up to six integers, also one that is never spawned.
-  task_type operator()(site where = site::current()) const { return of<0>({}, where); }
-  task_type operator()(index a, site where = site::current()) const {
-    return of<1>({a.value}, where);
-  }
+  task_type operator()(site where = site::current()) const { return of(where); }
+  task_type operator()(index a, site where = site::current()) const { return of(where, a.value); }
   task_type operator()(index a, index b, site where = site::current()) const {
-    return of<2>({a.value, b.value}, where);
+    return of(where, a.value, b.value);
   }
   task_type operator()(index a, index b, index c, site where = site::current()) const {
-    return of<3>({a.value, b.value, c.value}, where);
+    return of(where, a.value, b.value, c.value);
   }
   task_type operator()(index a, index b, index c, index d, site where = site::current()) const {
-    return of<4>({a.value, b.value, c.value, d.value}, where);
+    return of(where, a.value, b.value, c.value, d.value);
   }
   task_type operator()(index a, index b, index c, index d, index e,
                        site where = site::current()) const {
-    return of<5>({a.value, b.value, c.value, d.value, e.value}, where);
+    return of(where, a.value, b.value, c.value, d.value, e.value);
   }
   task_type operator()(index a, index b, index c, index d, index e, index f,
                        site where = site::current()) const {
-    return of<6>({a.value, b.value, c.value, d.value, e.value, f.value}, where);
+    return of(where, a.value, b.value, c.value, d.value, e.value, f.value);
   }
   template <class... Indices>
     requires(sizeof...(Indices) > 6 || !(std::convertible_to<Indices, index> && ...))
@@ -151,18 +161,30 @@ class family {
     static_assert(sizeof...(Indices) <= 6, "six indices name a task at most");
     constexpr bool integers = (std::is_convertible_v<Indices, index> && ...);
     static_assert(integers, "the indices of a task are integers");
-    return of<0>({}, site::current());
+    return of(site::current());
   }
 
  private:
-  template <std::size_t Count>
-  task_type of(const std::array<std::int64_t, machine::most_indices>& all,
-               const site& where) const {
-    constexpr std::integral_constant<std::size_t, Count> count;
+  family cached_as(const std::string& version) const {
+    static_assert(spawns, "cached: these are sources, and nothing is run for them");
+    constexpr bool comes_back =
+        std::is_void_v<T> || runtime::raw_value<T> ||
+        (runtime::has_wire_format<value_of<T>>() && std::default_initializable<value_of<T>>);
+    static_assert(!spawns || comes_back,
+                  "cached: the result has no wire format, or no default constructor");
+    if constexpr (spawns && comes_back) {
+      const auto* const given = version.empty() ? nullptr : &version;
+      (static_cast<void>(runtime::identity_of<F>(given)), ...);
+      family_.scope->cache(family_.number, version);
+    }
+    return *this;
+  }
+  template <class... Indices>
+  task_type of(const site& where, Indices... all) const {
     if constexpr (spawns) {
-      return task_type(function_, family_, count, all, where);
+      return task_type(function_, family_, where, all...);
     } else {
-      return task_type(family_, count, all, where);
+      return task_type(family_, where, all...);
     }
   }
 

@@ -13,6 +13,7 @@
 
 #include <cohort/graph/placement.hpp>
 #include <cohort/graph/runtime/open_scope.hpp>
+#include <cohort/graph/task_hash.hpp>
 
 #include <source_location>
 #include <string>
@@ -37,6 +38,8 @@ class task_context {
   [[nodiscard]] int size() const noexcept { return scope_.ranks(); }
   /// "factor(3)"
   [[nodiscard]] std::string name() const { return scope_.name_of(index_); }
+  /// What this task computes: see task_hash. *Throws* as task::hash.
+  [[nodiscard]] task_hash hash() const { return scope_.hash_of(index_); }
   /// Whether the scope has been cancelled. A coroutine learns of it by its cancellation too.
   [[nodiscard]] bool cancelled() const noexcept { return scope_.is_cancelled(); }
 

@@ -12,6 +12,7 @@
 #include <cohort/core/asio.hpp>
 #include <cohort/graph/runtime/host.hpp>
 #include <cohort/graph/scope.hpp>
+#include <cohort/graph/scope_options.hpp>
 
 #include <concepts>
 #include <exception>
@@ -79,7 +80,8 @@ class tasks {
     if (host_) host_->leave();
   }
 
-  /// Opens a scope, awaits `program(scope, arguments...)` and closes the scope, for which all ranks
+  /// Opens a scope of this name, with what else its options ask for, awaits `program(scope,
+  /// arguments...)` and closes the scope, for which all ranks
   /// must come to this. The program is a function, because a lambda that captures and is awaited
   /// is what g++ 12 frees twice; the arguments are kept until it has ended. Gives what it returns.
   ///
@@ -93,7 +95,7 @@ class tasks {
   /// *Cancellation* is that of what the program awaits, or of the closing, which cancels the scope.
   template <class Result, class... Parameters>
   asio::awaitable<typename runtime::program_result<Result>::type> run(
-      std::string name, Result (*program)(scope&, Parameters...),
+      scope_options with, Result (*program)(scope&, Parameters...),
       std::remove_cvref_t<Parameters>... arguments) const {
     constexpr bool good = runtime::program_result<Result>::good;
     static_assert(good,
@@ -105,7 +107,7 @@ class tasks {
                   "run: the program of a scope gets copies of its arguments: it takes T, const T& "
                   "or a pointer, not T&");
     if constexpr (good && kept) {
-      return run_program<Result, Parameters...>(host_, std::move(name), program,
+      return run_program<Result, Parameters...>(host_, std::move(with), program,
                                                 std::move(arguments)...);
     } else {
       return {};
@@ -114,28 +116,31 @@ class tasks {
   template <class Program, class... Arguments>
     requires(!std::is_pointer_v<std::remove_cvref_t<Program>> &&
              !std::is_function_v<std::remove_reference_t<Program>>)
-  auto run(std::string name, const Program& program, Arguments&&... arguments) const {
+  auto run(scope_options with, const Program& program, Arguments&&... arguments) const {
     constexpr bool captures_nothing = requires { +program; };
     static_assert(captures_nothing,
                   "run: the program of a scope is a function or a captureless lambda: pass its "
                   "arguments after it");
     if constexpr (captures_nothing) {
-      return run(std::move(name), +program, std::forward<Arguments>(arguments)...);
+      return run(std::move(with), +program, std::forward<Arguments>(arguments)...);
     }
   }
 
  private:
   template <class Result, class... Parameters>
   static asio::awaitable<typename runtime::program_result<Result>::type> run_program(
-      std::shared_ptr<runtime::host> host, std::string name,
+      std::shared_ptr<runtime::host> host, scope_options with,
       Result (*program)(scope&, Parameters...), std::remove_cvref_t<Parameters>... arguments) {
     using result = typename runtime::program_result<Result>::type;
-    runtime::opened_scope open(host, host->open(name));
+    runtime::opened_scope open(host, host->open(with));
     runtime::kept_result<result> kept;
     scope mine(*open, machine::producer{}, false);
-    auto work = runtime::outcome_of_program<result>(
-        program(mine, std::forward<Parameters>(arguments)...), kept);
-    std::exception_ptr thrown = co_await std::move(work);
+    std::exception_ptr thrown = open.prepare(with);
+    if (!thrown) {
+      auto work = runtime::outcome_of_program<result>(
+          program(mine, std::forward<Parameters>(arguments)...), kept);
+      thrown = co_await std::move(work);
+    }
     // What has cancelled the program must not keep the scope from closing.
     const bool throws = co_await asio::this_coro::throw_if_cancelled();
     co_await asio::this_coro::throw_if_cancelled(false);

@@ -35,7 +35,8 @@ using await_number = std::uint64_t;
 /// What became of a spawn. With a failure the task has not been spawned by it (graph S2, S4, S5),
 /// and the handle ends with that.
 struct spawn_result {
-  content_ptr refused;  ///< null: spawned
+  content_ptr refused;    ///< null: spawned
+  bool is_first = false;  ///< of a put: it is what has given the value
 };
 
 /// An await that has begun. `ended`: with this value or failure, and nothing follows.

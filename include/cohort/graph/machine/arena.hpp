@@ -17,26 +17,30 @@ namespace cohort::graph::machine {
 /// The number of something that is not there.
 inline constexpr std::uint32_t none = ~std::uint32_t{0};
 
-/// A sequence whose elements do not move and are used again, as they were left, after `clear`.
+/// A sequence of places that do not move, and are used again after `clear`. Whoever takes one makes
+/// what stands there, and ends it if that is needed.
 template <class T, std::uint32_t Block = 4096>
 class arena {
  public:
-  /// So many elements one behind the other; returns the number of the first.
+  /// So many places one behind the other; returns the number of the first.
   std::uint32_t take(std::uint32_t count) {
-    if (next_ % Block + count > Block || next_ == limit()) make_room(count);
+    if (count > end_ - next_) [[unlikely]]
+      make_room(count);
     return std::exchange(next_, next_ + count);
   }
+  /// All from this one on are free again. It was the last that was taken.
+  void give_back(std::uint32_t first) noexcept { next_ = first; }
   [[nodiscard]] T& operator[](std::uint32_t at) noexcept { return blocks_[at / Block][at % Block]; }
   [[nodiscard]] const T& operator[](std::uint32_t at) const noexcept {
     return blocks_[at / Block][at % Block];
   }
   [[nodiscard]] std::uint32_t size() const noexcept { return next_; }
-  void clear() noexcept { next_ = 0; }
+  void clear() noexcept {
+    next_ = 0;
+    end_ = blocks_.empty() ? 0 : Block;
+  }
 
  private:
-  [[nodiscard]] std::uint32_t limit() const noexcept {
-    return static_cast<std::uint32_t>(blocks_.size()) * Block;
-  }
   // Moves on to blocks that lie one behind the other and have room for `count`.
   void make_room(std::uint32_t count) {
     const std::size_t wanted = std::max<std::size_t>(1, (count + Block - 1) / Block);
@@ -48,15 +52,23 @@ class arena {
     }
     if (first + wanted > blocks_.size()) {
       first = blocks_.size();
-      owned_.push_back(std::make_unique<T[]>(wanted * Block));
-      for (std::size_t i = 0; i < wanted; ++i) blocks_.push_back(owned_.back().get() + i * Block);
+      owned_.push_back(std::make_unique_for_overwrite<place[]>(wanted * Block));
+      for (std::size_t i = 0; i < wanted; ++i) {
+        void* const begin = owned_.back().get() + i * Block;
+        blocks_.push_back(static_cast<T*>(begin));
+      }
     }
     next_ = static_cast<std::uint32_t>(first) * Block;
+    end_ = next_ + static_cast<std::uint32_t>(wanted) * Block;
   }
 
+  struct place {
+    alignas(T) std::byte bytes[sizeof(T)];
+  };
   std::vector<T*> blocks_;
-  std::vector<std::unique_ptr<T[]>> owned_;
+  std::vector<std::unique_ptr<place[]>> owned_;
   std::uint32_t next_ = 0;
+  std::uint32_t end_ = 0;  // of the blocks that `next_` is in
 };
 
 /// Numbers in a queue of which either end can be taken.
@@ -65,27 +77,26 @@ class number_ring {
   [[nodiscard]] bool empty() const noexcept { return first_ == last_; }
   [[nodiscard]] std::size_t size() const noexcept { return last_ - first_; }
   void push(std::uint32_t one) {
-    if (last_ - first_ == slots_.size()) grow();
-    slots_[last_++ & (slots_.size() - 1)] = one;
+    if (last_ - first_ == most_) [[unlikely]]
+      grow();
+    slots_[last_++ & (most_ - 1)] = one;
   }
-  [[nodiscard]] std::uint32_t take_newest() noexcept {
-    return slots_[--last_ & (slots_.size() - 1)];
-  }
-  [[nodiscard]] std::uint32_t take_oldest() noexcept {
-    return slots_[first_++ & (slots_.size() - 1)];
-  }
+  [[nodiscard]] std::uint32_t take_newest() noexcept { return slots_[--last_ & (most_ - 1)]; }
+  [[nodiscard]] std::uint32_t take_oldest() noexcept { return slots_[first_++ & (most_ - 1)]; }
   void clear() noexcept { first_ = last_ = 0; }
 
  private:
   void grow() {
     std::vector<std::uint32_t> more(std::max<std::size_t>(64, slots_.size() * 2));
     const std::size_t count = size();
-    for (std::size_t i = 0; i < count; ++i) more[i] = slots_[(first_ + i) & (slots_.size() - 1)];
+    for (std::size_t i = 0; i < count; ++i) more[i] = slots_[(first_ + i) & (most_ - 1)];
     slots_ = std::move(more);
+    most_ = slots_.size();
     first_ = 0;
     last_ = count;
   }
-  std::vector<std::uint32_t> slots_;  // a power of two
+  std::vector<std::uint32_t> slots_;
+  std::size_t most_ = 0;  // a power of two
   std::size_t first_ = 0;
   std::size_t last_ = 0;
 };

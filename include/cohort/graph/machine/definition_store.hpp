@@ -30,23 +30,6 @@ struct edge {
   bool unclaimed = false;
 };
 
-/// A definition on its way in, from the program or from a list, with records instead of names.
-struct draft {
-  struct use_of {
-    std::uint32_t value = none;
-    use_kind use = use_kind::plain;
-  };
-  std::uint32_t function = 0;
-  std::uint32_t result = 0;
-  std::span<const std::byte> arguments;
-  std::vector<use_of> uses;
-  spawn_site site;
-  bool takes = false;  // some of its inputs
-  bool travels = true;
-  bool source = false;
-  content_ptr value;  // of a source
-};
-
 /// The head of such a piece. Behind it lie the edges; the inputs, where the task may run here; the
 /// kinds of use, and the arguments.
 class stored_definition {
@@ -60,8 +43,13 @@ class stored_definition {
   bool here = false;  // it has inputs
   bool travels = true;
   bool source = false;
+  bool takes = false;  // some of its inputs
 
   [[nodiscard]] spawn_site site() const noexcept { return {file, line}; }
+  void set_site(spawn_site at) noexcept {
+    file = at.file;
+    line = at.line;
+  }
   [[nodiscard]] std::span<edge> edges() noexcept { return {at<edge>(head), count}; }
   [[nodiscard]] std::span<const edge> edges() const noexcept {
     return {at<const edge>(head), count};
@@ -79,11 +67,12 @@ class stored_definition {
   /// The task runs no more, or never will. [graph R1]
   void drop_inputs() noexcept {
     if (!here) return;
-    for (task_input& each : inputs()) each = task_input();
+    for (task_input& each : inputs()) each.what = nullptr;
   }
 
  private:
   friend class definition_store;
+  friend class use_writer;
   static constexpr std::size_t unit = 16;
   static constexpr std::uint32_t head = 2;  // units
 
@@ -93,6 +82,30 @@ class stored_definition {
     const void* const begin = reinterpret_cast<const std::byte*>(this) + units * unit;
     return static_cast<T*>(const_cast<void*>(begin));
   }
+};
+
+/// Writes the dependencies of a definition, one after the other, with records instead of names.
+class use_writer {
+ public:
+  use_writer(stored_definition& of, std::uint32_t owner) noexcept
+      : of_(of),
+        owner_(owner),
+        edge_(of.edges().data()),
+        input_(of.here ? of.inputs().data() : nullptr),
+        use_(of.at<std::byte>(of.behind())) {}
+  void add(std::uint32_t value, use_kind use) noexcept {
+    new (edge_++) edge{value, owner_, none, use, false};
+    if (input_ != nullptr) new (input_++) task_input;
+    new (use_++) use_kind(use);
+    if (use == use_kind::take) of_.takes = true;
+  }
+
+ private:
+  stored_definition& of_;
+  std::uint32_t owner_;
+  edge* edge_;
+  task_input* input_;
+  std::byte* use_;
 };
 
 /// All definitions of a window. An edge has a number too.
@@ -115,38 +128,31 @@ class definition_store {
     return definition + stored_definition::head;
   }
 
-  /// Keeps what `owner` is to do; `here`: it may run on this rank.
-  [[nodiscard]] std::uint32_t add(const draft& what, std::uint32_t owner, bool here) {
-    const auto count = static_cast<std::uint32_t>(what.uses.size());
-    const std::size_t behind = count + what.arguments.size();
-    const std::uint32_t at =
-        units_.take(stored_definition::head + (here ? 2 : 1) * count +
-                    static_cast<std::uint32_t>((behind + stored_definition::unit - 1) /
-                                               stored_definition::unit));
-    stored_definition& one = *new (&units_[at]) stored_definition;
-    one.file = what.site.file;
-    one.line = what.site.line;
-    one.function = what.function;
-    one.result = what.result;
-    one.count = count;
-    one.argument_bytes = static_cast<std::uint32_t>(what.arguments.size());
-    one.here = here;
-    one.travels = what.travels;
-    one.source = what.source;
-    edge* const edges = one.edges().data();
-    auto* const uses = one.at<std::byte>(one.behind());
-    for (std::uint32_t i = 0; i < count; ++i) {
-      new (edges + i) edge{what.uses[i].value, owner, none, what.uses[i].use, false};
-      uses[i] = static_cast<std::byte>(what.uses[i].use);
-    }
-    if (here) {
-      for (task_input& each : one.inputs()) new (&each) task_input;
-    }
+  /// One with so many dependencies, which its caller writes; `here`: it may run on this rank.
+  [[nodiscard]] std::uint32_t add(const definition_view& what, std::size_t uses, spawn_site site,
+                                  bool here) {
+    constexpr std::size_t unit = stored_definition::unit;
+    const auto count = static_cast<std::uint32_t>(uses);
+    const std::size_t behind = (count + what.arguments.size() + unit - 1) / unit;
+    const std::uint32_t at = units_.take(stored_definition::head + (here ? 2 : 1) * count +
+                                         static_cast<std::uint32_t>(behind));
+    stored_definition& one = *new (&units_[at]) stored_definition{
+        .file = site.file,
+        .line = site.line,
+        .function = what.function,
+        .result = what.result,
+        .count = count,
+        .argument_bytes = static_cast<std::uint32_t>(what.arguments.size()),
+        .here = here,
+        .travels = what.travels};
     if (!what.arguments.empty()) {
-      std::memcpy(uses + count, what.arguments.data(), what.arguments.size());
+      std::memcpy(one.at<std::byte>(one.behind()) + count, what.arguments.data(),
+                  what.arguments.size());
     }
     return at;
   }
+  /// The one that was added last is not kept.
+  void drop(std::uint32_t last) noexcept { units_.give_back(last); }
   /// Requires that all inputs were dropped.
   void clear() noexcept { units_.clear(); }
   [[nodiscard]] std::uint32_t size() const noexcept { return units_.size(); }

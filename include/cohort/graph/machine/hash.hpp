@@ -7,7 +7,6 @@
 
 #include <cohort/graph/machine/names.hpp>
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -15,54 +14,49 @@
 
 namespace cohort::graph::machine {
 
-/// Mixes words as MurmurHash3 does (x64, 128 bits). Equal on machines of one byte order, which all
-/// ranks of a job are.
+/// Both halves of the product of two numbers: one multiplication that mixes all of their bits.
+[[nodiscard]] constexpr std::uint64_t mixed(std::uint64_t a, std::uint64_t b) noexcept {
+  __extension__ using wide = unsigned __int128;
+  const wide product = static_cast<wide>(a) * b;
+  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64U);
+}
+
+/// Mixes words, two at a time. Equal on machines of one byte order, which all ranks of a job are.
 class hasher {
  public:
-  hasher& word(std::uint64_t one) noexcept {
-    low_ = (std::rotl(low_ ^ (std::rotl(one * first, 31) * second), 27) + high_) * 5 + 0x52dce729U;
-    high_ = (std::rotl(high_ ^ (std::rotl(one * second, 33) * first), 31) + low_) * 5 + 0x38495ab5U;
-    ++words_;
+  hasher& words(std::uint64_t one, std::uint64_t other) noexcept {
+    low_ = mixed(low_ ^ one, other ^ first);
+    high_ = mixed(high_ + other, one ^ second);
+    ++rounds_;
     return *this;
   }
-  hasher& name(const key& one) noexcept {
-    return word(one.low).word((std::uint64_t{one.high} << 32U) |
-                              static_cast<std::uint32_t>(one.home));
+  hasher& name(const key& one, std::uint64_t use = 0) noexcept {
+    return words(one.low + use * third,
+                 (std::uint64_t{one.high} << 32U) | static_cast<std::uint32_t>(one.home));
   }
+  /// Their number is to be told as well.
   hasher& bytes(std::span<const std::byte> all) noexcept {
-    word(all.size());
-    while (!all.empty()) {
-      std::uint64_t one = 0;
-      const std::size_t some = all.size() < sizeof one ? all.size() : sizeof one;
-      std::memcpy(&one, all.data(), some);
-      all = all.subspan(some);
-      word(one);
+    for (; all.size() > 16; all = all.subspan(16)) {
+      std::uint64_t two[2];
+      std::memcpy(two, all.data(), sizeof two);
+      words(two[0], two[1]);
     }
-    return *this;
+    std::uint64_t rest[2] = {0, 0};
+    if (!all.empty()) std::memcpy(rest, all.data(), all.size());
+    return words(rest[0], rest[1]);
   }
   [[nodiscard]] digest128 finish() const noexcept {
-    std::uint64_t low = low_ ^ words_;
-    std::uint64_t high = high_ ^ words_;
-    low += high;
-    high += low;
-    low = last_mix(low);
-    high = last_mix(high);
-    low += high;
-    high += low;
-    return {low, high};
+    const std::uint64_t low = mixed(low_ ^ rounds_, high_ ^ first);
+    return {low, mixed(high_ + rounds_, low ^ third)};
   }
 
  private:
-  static constexpr std::uint64_t first = 0x87c37b91114253d5U;
-  static constexpr std::uint64_t second = 0x4cf5ad432745937fU;
-  [[nodiscard]] static std::uint64_t last_mix(std::uint64_t one) noexcept {
-    one = (one ^ (one >> 33U)) * 0xff51afd7ed558ccdU;
-    one = (one ^ (one >> 33U)) * 0xc4ceb9fe1a85ec53U;
-    return one ^ (one >> 33U);
-  }
-  std::uint64_t low_ = 0;
-  std::uint64_t high_ = 0;
-  std::uint64_t words_ = 0;
+  static constexpr std::uint64_t first = 0xa0761d6478bd642fU;
+  static constexpr std::uint64_t second = 0xe7037ed1a0b428dbU;
+  static constexpr std::uint64_t third = 0x8ebc6af09c88c6e3U;
+  std::uint64_t low_ = second;
+  std::uint64_t high_ = third;
+  std::uint64_t rounds_ = 0;
 };
 
 /// How many tasks, and the sum of their hashes, which does not depend on their order (graph A2).

@@ -21,8 +21,7 @@ class index_table {
   /// The number with this hash for which `is_it(number)` holds, or `none`.
   template <class IsIt>
   [[nodiscard]] std::uint32_t find(std::uint32_t hash, IsIt is_it) const {
-    if (slots_.empty()) return none;
-    for (std::size_t at = hash & mask();; at = (at + 1) & mask()) {
+    for (std::size_t at = hash & mask_;; at = (at + stride) & mask_) {
       const slot& one = slots_[at];
       if (one.number == none) return none;
       if (one.hash == hash && is_it(one.number)) return one.number;
@@ -30,7 +29,7 @@ class index_table {
   }
   /// Requires that it is not there.
   void insert(std::uint32_t hash, std::uint32_t number) {
-    if (2 * (count_ + 1) > slots_.size()) grow();
+    if (count_ == most_) grow();
     ++count_;
     put({hash, number});
   }
@@ -39,25 +38,31 @@ class index_table {
   }
 
  private:
+  // Hashes of neighbours fill a line of eight slots. One that is full is left at once, not slot by
+  // slot; an odd stride comes to all slots.
+  static constexpr std::size_t stride = 9;
   struct slot {
     std::uint32_t hash = 0;
     std::uint32_t number = none;
   };
-  [[nodiscard]] std::size_t mask() const noexcept { return slots_.size() - 1; }
   void put(slot one) noexcept {
-    std::size_t at = one.hash & mask();
-    while (slots_[at].number != none) at = (at + 1) & mask();
+    std::size_t at = one.hash & mask_;
+    while (slots_[at].number != none) at = (at + stride) & mask_;
     slots_[at] = one;
   }
   void grow() {
     const auto old =
         std::exchange(slots_, std::vector<slot>(std::max<std::size_t>(64, slots_.size() * 2)));
+    mask_ = slots_.size() - 1;
+    most_ = slots_.size() / 2;
     for (const slot& one : old) {
       if (one.number != none) put(one);
     }
   }
-  std::vector<slot> slots_;  // a power of two, at most half full
+  std::vector<slot> slots_ = std::vector<slot>(1);  // a power of two, at most half full
+  std::size_t mask_ = 0;
   std::size_t count_ = 0;
+  std::size_t most_ = 0;
 };
 
 }  // namespace cohort::graph::machine

@@ -114,10 +114,12 @@ struct value_message {
   bool pushed = false;
   std::optional<failure> failed;
   std::vector<std::byte> bytes;
+  std::optional<value_hash> hash;
 };
 struct offer_message {
   key value;
   std::uint64_t size = 0;
+  std::optional<value_hash> hash;
 };
 struct grant_message {
   key value;

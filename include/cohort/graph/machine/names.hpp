@@ -25,6 +25,9 @@ struct digest128 {
   friend bool operator==(const digest128&, const digest128&) = default;
 };
 
+/// 256 bits that the caller gives a value, and that travel with it (graph U4).
+using value_hash = std::array<std::byte, 32>;
+
 /// A task, and the value that it makes. 96 bits of the hash of scope, family and indices, then the
 /// home (graph K1).
 struct key {

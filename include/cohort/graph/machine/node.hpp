@@ -58,6 +58,16 @@ class basic_node {
   [[nodiscard]] std::uint32_t window() const noexcept { return window_; }
   /// "factor(3)".
   [[nodiscard]] std::string text_of(const task_name& name) const;
+  [[nodiscard]] std::string text_of(task_index which) const { return records_.text_of(which); }
+  [[nodiscard]] const key& key_of(task_index which) const noexcept { return records_[which].what; }
+  /// What a task that this rank knows does: as its home has decided, elsewhere as it was spawned
+  /// here. Null if nobody has told. Its edges lead to other tasks.
+  [[nodiscard]] const stored_definition* definition_of(task_index which) const noexcept {
+    const index at = records_[which].definition;
+    return at == none ? nullptr : &definitions_[at];
+  }
+  /// Makes a record if there is none.
+  [[nodiscard]] task_index record_of(const task_name& task) { return records_.make(task); }
   [[nodiscard]] const scope_id& id() const noexcept { return id_; }
   [[nodiscard]] const node_options& options() const noexcept { return options_; }
   /// For ages in reports: any unit, any zero.
@@ -66,7 +76,9 @@ class basic_node {
   // ---- the program of this rank ----
   spawn_result spawn(const task_name& task, const definition_view& what, spawn_site site);
   /// Its home puts the value of a source; elsewhere refused.
-  spawn_result put(const task_name& task, content_ptr value, spawn_site site);
+  /// The hash is as by `note_hash`, if the value is that of the task.
+  spawn_result put(const task_name& task, content_ptr value, spawn_site site,
+                   const value_hash* hash = nullptr);
   /// The end of a handle of an earlier window, which its caller has found (graph K4).
   [[nodiscard]] content_ptr stale(const task_name& task, std::uint32_t named_in,
                                   spawn_site site) const;
@@ -98,6 +110,14 @@ class basic_node {
   /// What `ended` gets for a task that has thrown: all facts but those of the exception.
   [[nodiscard]] failure failure_of(task_index which, std::string_view what,
                                    std::vector<std::byte> exception = {}) const;
+
+  /// Of a task that is running here: the hash that its value will have.
+  void note_hash(task_index which, const value_hash& hash) { hashes_[which] = hash; }
+  /// That of a value, or of a task that is running here. Null if there is none.
+  [[nodiscard]] const value_hash* noted_hash(task_index which) const {
+    const auto at = hashes_.find(which);
+    return at == hashes_.end() ? nullptr : &at->second;
+  }
 
   // ---- actions ----
   [[nodiscard]] std::span<action> actions() noexcept { return actions_; }
@@ -138,9 +158,10 @@ class basic_node {
   using index = std::uint32_t;
 
   // front: names, spawns and their refusals
-  void resolve(const definition_view& what, spawn_site site);
-  [[nodiscard]] std::string wrong_use();
-  spawn_result spawn_again(index task);
+  [[nodiscard]] index resolve(index task, const definition_view& what, spawn_site site, bool here);
+  spawn_result refuse_elsewhere(const task_name& task, spawn_site site);
+  [[nodiscard]] std::string wrong_use(const stored_definition& what);
+  spawn_result spawn_again(index task, index made, const content_ptr& value);
   [[nodiscard]] content_ptr refused_by_end() const;
 
   // announcer
@@ -152,19 +173,26 @@ class basic_node {
   void on_list(int from, const list_message& all);
 
   // home: decide, run
-  void keep_definition(index task, const draft& what);
-  [[nodiscard]] definition_field compare(const stored_definition& one, const draft& other,
-                                         index source) const;
-  void declare(index task, const draft& what, int from);
+  void keep_definition(record& one, index made);
+  [[nodiscard]] bool are_equal(const stored_definition& one,
+                               const stored_definition& other) const noexcept;
+  void declare(index task, index made, int from, const content_ptr& value);
   void note_declaration(index task, int rank, index definition);
   [[nodiscard]] bool has_diverged(index task) const;
   [[nodiscard]] index own_definition(index task) const;
-  void start(index task);
-  void link(index at);
-  void try_ready(index task);
+  void start(record& one, index task);
+  [[nodiscard]] content* take_present(stored_definition& what);
+  void link(record& value, record& task, edge& each, index at);
+  void claim_inputs(record& task, stored_definition& what, index first);
+  void try_ready(record& one, index task);
+  void hand_over_inputs(const record& task);
   running_task start_ready(index task);
   void finish(index task, content_ptr what);
+  [[nodiscard]] bool set_value(index task, const content_ptr& what);
+  void serve(const record& one, index task);
+  void note_failure(const key& task, const failure& why);
   void wake(index value, const content_ptr& what);
+  void wake_edge(index at, const content_ptr& what);
 
   // awaits and producers
   void check_producer(producer who) const;
@@ -195,6 +223,7 @@ class basic_node {
   [[nodiscard]] content_ptr why_it_stays(index value, int to) const;
   void send_value(index value, int to, bool pushed);
   void use_pushed(index value);
+  [[nodiscard]] std::optional<value_hash> hash_to_send(index value) const;
   void on_val(int from, value_message one);
   void on_credit(int from, const credit_message& one);
   void arrive(index value, content_ptr what);
@@ -309,7 +338,6 @@ class basic_node {
   // tasks and values
   record_table records_;
   definition_store definitions_;
-  draft draft_;
   number_ring ready_;
   std::uint32_t running_ = 0;
   std::uint64_t waiting_ = 0;                  // tasks
@@ -346,6 +374,7 @@ class basic_node {
   std::vector<std::pair<index, index>> unsent_claims_;  // value, taker
   std::uint32_t unsent_count_ = 0;
   std::uint32_t queued_ = 0;                              // grants that wait for a tag
+  std::unordered_map<index, value_hash> hashes_;          // of values (graph U4)
   std::unordered_map<index, std::size_t> offers_;         // parked (graph L2)
   std::unordered_map<index, content_ptr> held_;           // taken, and still offered (graph M3)
   std::unordered_map<index, std::vector<index>> asking_;  // takers that wait for an answer

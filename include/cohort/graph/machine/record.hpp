@@ -24,16 +24,19 @@ enum class task_state : std::uint8_t { absent, waiting, ready, running, done };
 
 /// A task and its value, in whatever role this rank has for it: home, spawner, consumer. What few
 /// records have stands in tables beside. Numbers are `none` where there is nothing.
+///
+/// What is compared together does not stand together: a processor waits for what has just been
+/// written as one half of what it is to read.
 struct record {
   key what;
   content_ptr value;
   std::uint32_t name = none;        // where its family and indices are
   std::uint32_t definition = none;  // at home the decided one, else what this rank has spawned
   std::uint32_t waiters = none;     // the last edge that waits for the value; a ring
-  std::uint32_t awaits = none;      // the last await that waits for it; a ring
   std::uint32_t missing = 0;        // values that the task waits for, one for each edge
-  std::uint32_t unclaimed = 0;      // claims of the task that are not confirmed (graph M2)
+  std::uint32_t awaits = none;      // the last await that waits for it; a ring
   std::uint32_t taker = none;       // who has the claim; at home the first of all that were told
+  std::uint32_t unclaimed = 0;      // claims of the task that are not confirmed (graph M2)
   std::uint32_t peers = none;       // ranks that have to do with the value
   std::uint32_t declared = none;    // what others have declared here
   task_state state = task_state::absent;
@@ -48,16 +51,6 @@ struct record {
   bool unknown : 1 = false;        // at home: is in the list of keys that may be unspawned
   bool marked : 1 = false;         // by who looks for doubles
   bool remote_takers : 1 = false;  // tasks of other ranks that take it, spawned here
-};
-
-/// What differs between two definitions, in the order of graph K5.
-enum class definition_field : std::uint8_t {
-  all_equal,
-  function,
-  arguments,
-  dependencies,
-  result,
-  value
 };
 
 /// What another rank has declared at its home, or this rank otherwise than was decided.

@@ -20,65 +20,49 @@ namespace cohort::graph::machine {
 /// A family as this rank knows it. One that only others have named has no facts but its name.
 struct family_record {
   family_facts facts;
-  bool mine = false;       // this rank has named it
-  bool named = false;      // in this window (graph K3)
-  bool told = false;       // to the root, in this window
-  std::uint64_t hash = 0;  // of its name
+  bool mine = false;   // this rank has named it
+  bool named = false;  // in this window (graph K3)
+  bool told = false;   // to the root, in this window
 };
 
 class record_table {
  public:
+  record_table() = default;
+  record_table(const record_table&) = delete;
+  record_table& operator=(const record_table&) = delete;
+  ~record_table() { clear(); }
+
   [[nodiscard]] record& operator[](std::uint32_t at) noexcept { return records_[at]; }
   [[nodiscard]] const record& operator[](std::uint32_t at) const noexcept { return records_[at]; }
   [[nodiscard]] std::uint32_t size() const noexcept { return records_.size(); }
 
-  /// By the key alone, as messages do. All records are put into the table of keys when it is used,
-  /// many at once, so a program on one rank hardly ever pays for it.
-  [[nodiscard]] std::uint32_t find(const key& what) {
-    for (; indexed_ < records_.size(); ++indexed_) {
-      by_key_.insert(hash_of(records_[indexed_].what), indexed_);
-    }
+  [[nodiscard]] std::uint32_t find(const key& what) const {
     return by_key_.find(hash_of(what), [&](std::uint32_t at) { return records_[at].what == what; });
   }
   /// Made if it is not there.
   [[nodiscard]] std::uint32_t make(const key& what) {
     const std::uint32_t at = find(what);
-    if (at != none) return at;
-    ++nameless_;
-    return add(what);
+    return at != none ? at : add(what);
   }
   /// The same for a task that this rank names.
   [[nodiscard]] std::uint32_t make(const task_name& task) {
-    family_record& family = families_[task.family];
-    family.named = true;  // [graph K3]
-    const std::uint32_t hash = hash_of(family, task.count, task.indices.data());
-    std::uint32_t at =
-        by_name_.find(hash, [&](std::uint32_t one) { return records_[one].what == task.what; });
-    if (at != none) return at;
-    if (nameless_ != 0) at = find(task.what);
-    if (at == none) {
-      at = add(task.what);
-    } else if (records_[at].name == none) {
-      --nameless_;
-    }
-    records_[at].name = keep_name(task.family, task.count, task.indices.data());
-    by_name_.insert(hash, at);
-    return at;
+    families_[task.family].named = true;  // [graph K3]
+    const std::uint32_t at = find(task.what);
+    return at != none && records_[at].name != none ? at : add(task, at);
   }
   /// Gives it a name if it has none.
   void name(std::uint32_t at, std::uint32_t family, std::uint32_t count,
             const std::int64_t* indices) {
-    if (records_[at].name != none) return;
-    --nameless_;
-    records_[at].name = keep_name(family, count, indices);
-    by_name_.insert(hash_of(families_[family], count, indices), at);
+    if (records_[at].name == none) records_[at].name = keep_name(family, count, indices);
   }
   [[nodiscard]] std::uint32_t keep_name(std::uint32_t family, std::uint32_t count,
                                         const std::int64_t* indices) {
     const std::uint32_t at = words_.take(1 + count);
-    words_[at] = static_cast<std::int64_t>((std::uint64_t{family} << 40U) |
-                                           (std::uint64_t{count} << 32U) | now_);
-    for (std::uint32_t i = 0; i < count; ++i) words_[at + 1 + i] = indices[i];
+    std::int64_t* const words = &words_[at];
+    words[0] = static_cast<std::int64_t>((std::uint64_t{family} << 40U) |
+                                         (std::uint64_t{count} << 32U) | now_);
+    if (count != 0) words[1] = indices[0];
+    for (std::uint32_t i = 1; i < count; ++i) words[1 + i] = indices[i];
     return at;
   }
   [[nodiscard]] task_name name_of(std::uint32_t at) const {
@@ -124,7 +108,6 @@ class record_table {
       }
     }
     families_.push_back({facts, true, true, false});
-    families_.back().hash = hash_of(facts.name);
     return static_cast<std::uint32_t>(families_.size() - 1);
   }
   [[nodiscard]] std::uint32_t family_named(const std::string& name) {
@@ -133,7 +116,6 @@ class record_table {
     }
     families_.push_back({});
     families_.back().facts.name = name;
-    families_.back().hash = hash_of(name);
     return static_cast<std::uint32_t>(families_.size() - 1);
   }
   [[nodiscard]] std::vector<family_record>& families() noexcept { return families_; }
@@ -141,15 +123,9 @@ class record_table {
 
   /// All records and names, but not the families, which are good for all windows.
   void clear() {
-    for (std::uint32_t at = 0; at < records_.size(); ++at) {
-      record& one = records_[at];
-      one.~record();
-      new (&one) record;
-    }
+    for (std::uint32_t at = 0; at < records_.size(); ++at) records_[at].~record();
     records_.clear();
-    by_name_.clear();
     by_key_.clear();
-    indexed_ = nameless_ = 0;
     words_.clear();
   }
 
@@ -157,39 +133,23 @@ class record_table {
   friend struct inspector;
   [[nodiscard]] std::uint32_t add(const key& what) {
     const std::uint32_t at = records_.take(1);
+    new (&records_[at]) record;
     records_[at].what = what;
+    by_key_.insert(hash_of(what), at);
     return at;
   }
-  [[nodiscard]] static std::uint64_t mix(std::uint64_t one, std::uint64_t other) noexcept {
-    one = (one ^ other) * 0x9fb21c651e98df25U;
-    return one ^ (one >> 32U);
+  // `at`: it is there, without a name.
+  [[nodiscard, gnu::noinline]] std::uint32_t add(const task_name& task, std::uint32_t at) {
+    if (at == none) at = add(task.what);
+    records_[at].name = keep_name(task.family, task.count, task.indices.data());
+    return at;
   }
+  // Keys are hashes; those of neighbours lie side by side in the table.
   [[nodiscard]] static std::uint32_t hash_of(const key& what) noexcept {
-    return static_cast<std::uint32_t>(
-        mix(what.low + what.high, static_cast<std::uint32_t>(what.home)));
-  }
-  // Eight neighbours, by the last index, lie in one line of the table: programs mostly name one
-  // after the other.
-  [[nodiscard]] static std::uint32_t hash_of(const family_record& family, std::uint32_t count,
-                                             const std::int64_t* indices) noexcept {
-    std::uint64_t hash = family.hash;
-    if (count == 0) return static_cast<std::uint32_t>(hash);
-    for (std::uint32_t i = 0; i + 1 < count; ++i) {
-      hash = mix(hash, static_cast<std::uint64_t>(indices[i]));
-    }
-    const auto last = static_cast<std::uint64_t>(indices[count - 1]);
-    return static_cast<std::uint32_t>(mix(hash, last / 8) * 8 + last % 8);
-  }
-  [[nodiscard]] static std::uint64_t hash_of(const std::string& name) noexcept {
-    std::uint64_t hash = 0x87c37b91114253d5U;
-    for (const char one : name) hash = mix(hash, static_cast<unsigned char>(one));
-    return hash;
+    return static_cast<std::uint32_t>(what.low);
   }
   arena<record> records_;
-  index_table by_name_;  // those with a name
-  index_table by_key_;   // the first `indexed_`
-  std::uint32_t indexed_ = 0;
-  std::uint32_t nameless_ = 0;
+  index_table by_key_;
   arena<std::int64_t> words_;  // names: family, how many indices and when; then the indices
   std::vector<family_record> families_;
   std::uint32_t now_ = 0;

@@ -4,14 +4,12 @@
 
 /// \file
 /// How a function runs as a task: what it is spawned with as bytes, and its parameters again.
-///
-/// For each parameter of the function the bytes have how it is filled: with a value, which follows;
-/// with the next dependency; or with so many of them.
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/function_table.hpp>
 #include <cohort/core/wire.hpp>
 #include <cohort/graph/function.hpp>
+#include <cohort/graph/runtime/argument_bytes.hpp>
 #include <cohort/graph/runtime/open_scope.hpp>
 #include <cohort/graph/task_context.hpp>
 #include <cohort/graph/value.hpp>
@@ -31,19 +29,17 @@
 
 namespace cohort::graph::runtime {
 
-enum class filled_by : std::uint8_t {
-  value,  ///< its bytes follow
-  task,   ///< the next dependency
-  tasks   ///< a number follows: of the next dependencies
-};
-
 /// Reads what fills the parameters of a task, one after the other.
 class filling {
  public:
   explicit filling(machine::running_task& what) noexcept : in(what.arguments), task_(what) {}
 
   [[nodiscard]] filled_by next() {
-    const std::uint8_t how = in.byte();
+    std::uint8_t how = in.byte();
+    if (how == version_follows) [[unlikely]] {
+      static_cast<void>(in.text());
+      how = in.byte();
+    }
     if (how > static_cast<std::uint8_t>(filled_by::tasks)) in.fail(wire_errc::bad_value);
     if (!in.ok()) refuse();
     return static_cast<filled_by>(how);
@@ -274,6 +270,14 @@ std::unique_ptr<prepared_call> prepare_function(call& what) {
 }
 
 template <auto F>
+using value_of_function = value_of<std::remove_cv_t<typename function<F>::result>>;
+
+template <auto F>
+function_identity identity_of(const std::string* version) {
+  return version == nullptr ? function_identity::of<F>() : function_identity::of<F>(*version);
+}
+
+template <auto F>
 const task_code& code_of() {
   static constexpr task_code code = [] {
     task_code ways;
@@ -281,9 +285,13 @@ const task_code& code_of() {
       return ways;  // the compiler has said why
     } else if constexpr (function<F>::is_coroutine) {
       ways.start = &start_coroutine<F>;
+      ways.identity = &identity_of<F>;
+      ways.decode = &decoded<value_of_function<F>>;
     } else {
       ways.run = &run_function<F>;
       if constexpr (!function<F>::takes_context) ways.prepare = &prepare_function<F>;
+      ways.identity = &identity_of<F>;
+      ways.decode = &decoded<value_of_function<F>>;
     }
     return ways;
   }();

@@ -14,6 +14,7 @@
 #include <cohort/graph/value.hpp>
 
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <source_location>
@@ -51,6 +52,17 @@ template <class T, auto... F>
   return facts;
 }
 
+template <class T>
+[[nodiscard]] task_hash hash_of_source(machine::content& value) {
+  return source_hash<T>(value_in<T>(value));
+}
+
+template <class T>
+[[nodiscard]] constexpr source_hasher hasher_of() noexcept {
+  if constexpr (has_wire_format<T>()) return &hash_of_source<T>;
+  return nullptr;
+}
+
 template <auto... F>
 [[nodiscard]] std::uint32_t number_of() {
   std::uint32_t number = 0;
@@ -62,18 +74,19 @@ template <auto... F>
 class task_handle {
  public:
   task_handle() noexcept {}
-  template <std::size_t Count>
-  task_handle(const family_record& of, std::integral_constant<std::size_t, Count>,
-              const std::array<std::int64_t, machine::most_indices>& all,
-              const std::source_location& site)
+  /// The indices come in registers: to load two at once that have just been stored one by one takes
+  /// longer than all the rest.
+  template <std::same_as<std::int64_t>... Indices>
+  task_handle(const family_record& of, const std::source_location& site, Indices... all)
       : scope_(of.scope), who_(of.who), site_(site) {
-    // One by one: to load two at once that have just been stored apart takes longer than the rest.
-    for (std::size_t i = 0; i < Count; ++i) name_.indices[i] = all[i];
-    const machine::digest128 hashed = hash_of<Count>(all);
-    const graph::indices used(name_.indices.data(), Count);
-    name_.what = key_of(of.seed, hashed, of.where.home(used, hashed, of.scope->ranks()));
+    constexpr std::size_t count = sizeof...(Indices);
+    const std::array<std::int64_t, machine::most_indices> indices{all...};
+    name_.indices = indices;
+    const hashed_indices hashed = hash_of<count>(indices);
+    const graph::indices used(name_.indices.data(), count);
+    name_.what = key_of(of.seed, hashed, of.where.home(used, hashed.of_all(), of.scope->ranks()));
     name_.family = of.number;
-    name_.count = Count;
+    name_.count = count;
     if (of.opening == of.scope->opening()) window_ = of.scope->window();
   }
 
@@ -84,6 +97,18 @@ class task_handle {
   /// "factor(3)"
   [[nodiscard]] std::string name() const {
     return is_stale() ? std::string("a task of an earlier window") : scope_->text_of(name_);
+  }
+
+  /// What it computes, as 256 bits: see task_hash. In a scope that hashes its tasks
+  /// (scope_options::hash_tasks), on any rank that knows the definition of the task and of all that
+  /// is above it: because it has spawned or put them, or has their values. *Throws* cohort::error
+  /// where that is not so: not_supported, not_local, cycle. *Cost*: about 1 microsecond for it and
+  /// for each task above it that has not run here.
+  [[nodiscard]] task_hash hash() const {
+    if (scope_ == nullptr || is_stale()) {
+      throw cohort::error(errc::stale_name, "hash: a task of an earlier window or scope");
+    }
+    return scope_->hash_of(name_);
   }
 
   [[nodiscard]] open_scope* scope() const noexcept { return scope_; }
@@ -101,11 +126,11 @@ class task_handle {
   }
 
  protected:
-  void put_content(machine::content_ptr value) const {
+  void put_content(machine::content_ptr value, source_hasher hasher) const {
     if (scope_ == nullptr || is_stale()) {
       throw cohort::error(errc::stale_name, "put: a task of an earlier window or scope");
     }
-    scope_->put(name_, std::move(value), site_);
+    scope_->put(name_, std::move(value), hasher, site_);
   }
 
  private:

@@ -8,13 +8,14 @@
 #include <cohort/comm/communicator.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/graph/error.hpp>
+#include <cohort/graph/result_store.hpp>
 #include <cohort/graph/runtime/await.hpp>
 #include <cohort/graph/runtime/open_scope.hpp>
+#include <cohort/graph/scope_options.hpp>
 
 #include <cstddef>
 #include <exception>
 #include <memory>
-#include <string_view>
 #include <utility>
 
 namespace cohort::graph {
@@ -48,7 +49,7 @@ class host {
   host& operator=(const host&) = delete;
   virtual ~host() = default;
 
-  [[nodiscard]] virtual open_scope& open(std::string_view name) = 0;
+  [[nodiscard]] virtual open_scope& open(const scope_options& with) = 0;
   /// The program of a scope has gone without closing it: it is cancelled, and closes in the
   /// background.
   virtual void abandon(open_scope& one) noexcept = 0;
@@ -87,6 +88,16 @@ class opened_scope {
     if (scope_->opening() == opening_) host_->abandon(*scope_);
   }
 
+  /// Does what the options ask for and what may fail. Null, or why it has.
+  [[nodiscard]] std::exception_ptr prepare(const scope_options& with) const noexcept try {
+    if (with.directory().empty()) return nullptr;
+    auto results = std::make_shared<result_store>(with.directory(), with.store());
+    if (scope_->rank() == 0) results->trim();
+    scope_->keep_results(std::move(results));
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
   [[nodiscard]] open_scope& operator*() const noexcept { return *scope_; }
   /// Completes when all ranks have closed it.
   [[nodiscard]] asio::awaitable<report> close() const {

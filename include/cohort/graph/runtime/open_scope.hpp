@@ -16,6 +16,8 @@
 #include <cohort/graph/machine/names.hpp>
 #include <cohort/graph/machine/report.hpp>
 #include <cohort/graph/machine/stall.hpp>
+#include <cohort/graph/result_store.hpp>
+#include <cohort/graph/task_hash.hpp>
 #include <cohort/progress/engine.hpp>
 
 #include <atomic>
@@ -24,11 +26,14 @@
 #include <exception>
 #include <memory>
 #include <source_location>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace cohort::graph::runtime {
+
+class recorder;
 
 /// Of a running task, which awaits nothing.
 inline constexpr machine::producer no_producer = ~machine::producer{0};
@@ -55,6 +60,9 @@ class waiter {
  protected:
   ~waiter() = default;
 };
+
+/// How a source is hashed; null where its type has no wire format.
+using source_hasher = task_hash (*)(machine::content& value);
 
 /// See above. Open from when it is made until its window is closed; then the object stays, so that
 /// handles which are left can see that they are stale (graph K4), and is used again.
@@ -84,7 +92,7 @@ class open_scope {
                                      const machine::definition_view& what,
                                      const std::source_location& site) = 0;
   virtual machine::content_ptr put(const machine::task_name& task, machine::content_ptr value,
-                                   const std::source_location& site) = 0;
+                                   source_hasher hasher, const std::source_location& site) = 0;
   /// What a handle ends with that names a task of an earlier window (graph K4).
   [[nodiscard]] virtual machine::content_ptr stale(const machine::task_name& task,
                                                    std::uint64_t window,
@@ -108,6 +116,16 @@ class open_scope {
   virtual void cancel(machine::failure cause) = 0;
   [[nodiscard]] virtual std::string text_of(const machine::task_name& task) const = 0;
   [[nodiscard]] virtual std::string name_of(machine::task_index task) const = 0;
+  /// Throw cohort::error if this rank does not know it, and why.
+  [[nodiscard]] virtual task_hash hash_of(const machine::task_name& task) = 0;
+  [[nodiscard]] virtual task_hash hash_of(machine::task_index task) = 0;
+  /// Of a family of this scope: results of its tasks are kept, under this version or, if that is
+  /// empty, that of the build. Throws cohort::error where it is another one already.
+  virtual void cache(std::uint32_t family, const std::string& version) = 0;
+  /// Where results are kept. Before anything runs.
+  virtual void keep_results(std::shared_ptr<result_store> in) = 0;
+  /// Null if nothing is recorded.
+  [[nodiscard]] virtual recorder* recording() noexcept = 0;
   /// Keeps this and all that it needs.
   [[nodiscard]] virtual std::shared_ptr<void> keep() = 0;
 
@@ -115,6 +133,9 @@ class open_scope {
   // Of a spawn, so that it allocates nothing.
   std::vector<std::byte> arguments;
   std::vector<machine::dependency> dependencies;
+  /// Of families that are cached, by number, what the arguments of their tasks begin with; of
+  /// others nothing.
+  std::vector<std::vector<std::byte>> beginnings;
 
  protected:
   open_scope(progress::engine& engine, int rank, int ranks) noexcept
@@ -156,6 +177,10 @@ struct task_code {
   asio::awaitable<machine::content_ptr> (*start)(call&) = nullptr;
   /// Null for one that takes a task_context.
   std::unique_ptr<prepared_call> (*prepare)(call&) = nullptr;
+  /// Which function it is, for the hash; without a version, that of this build.
+  function_identity (*identity)(const std::string* version) = nullptr;
+  /// A result that was kept; throws cohort::error if these bytes are none.
+  machine::content_ptr (*decode)(std::span<const std::byte> kept) = nullptr;
 };
 
 /// As it is in the function table.

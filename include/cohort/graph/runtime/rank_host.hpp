@@ -67,9 +67,9 @@ class rank_host final : public host,
   }
 
   // ---- host ----
-  [[nodiscard]] open_scope& open(std::string_view name) override {
+  [[nodiscard]] open_scope& open(const scope_options& asked) override {
     if (leaving_ || ended_) throw cohort::error(errc::closed, "graph: no scope is opened any more");
-    const auto at = openings_.try_emplace(std::string(name), 0).first;
+    const auto at = openings_.try_emplace(asked.name(), 0).first;
     machine::node_options with;
     with.rank = rank_;
     with.ranks = ranks_;
@@ -77,8 +77,9 @@ class rank_host final : public host,
     with.credit = options_.credit;
     with.fail_fast = options_.fail_fast;
     with.agreed = agreed();
+    if (asked.hashes()) with.agreed += ", hashes";
     scope& one = free_scope();
-    one.open(endpoint_, {hash_of(name).low, ++at->second}, with);
+    one.open(endpoint_, {hash_of(asked.name()).low, ++at->second}, with, asked);
     open_.push_back(&one);
     return one;
   }
@@ -124,13 +125,7 @@ class rank_host final : public host,
     for (scope* const one : std::vector(open_)) one->drop_waiters();
   }
 
-  // ---- scope_owner ----
-  void wake() noexcept override {
-    if (turn_.is_due || ended_) return;
-    turn_.is_due = true;
-    turn_.keep = this->shared_from_this();
-    engine_.post(&turn_);
-  }
+  using scope_owner::wake;
 
  private:
   using scope = scope_on_node<Any>;
@@ -141,14 +136,13 @@ class rank_host final : public host,
   class turn_operation final : public progress::operation {
    public:
     explicit turn_operation(rank_host& of) noexcept : operation(&run), owner_(of) {}
-    bool is_due = false;
     std::shared_ptr<rank_host> keep;
 
    private:
     static void run(operation* base, action what) {
       auto& self = *static_cast<turn_operation*>(base);
       const std::shared_ptr<rank_host> hold = std::move(self.keep);
-      self.is_due = false;
+      self.owner_.turn_is_due_ = false;
       if (what != action::destroy) self.owner_.turn();
     }
     rank_host& owner_;
@@ -199,8 +193,8 @@ class rank_host final : public host,
     hurry(more);
     messenger_.flush();
     if (more) {
-      if (!turn_.is_due) {
-        turn_.is_due = true;
+      if (!turn_is_due_) {
+        turn_is_due_ = true;
         turn_.keep = this->shared_from_this();
         engine_.loop().post(turn_);
       }
@@ -288,6 +282,12 @@ class rank_host final : public host,
     }
   }
   [[nodiscard]] std::shared_ptr<void> keep() override { return this->shared_from_this(); }
+  void ask_for_turn() noexcept override {
+    if (ended_) return;
+    turn_is_due_ = true;
+    turn_.keep = this->shared_from_this();
+    engine_.post(&turn_);
+  }
 
   // ---- comm::mailbox::owner ----
   void received(int from, unsigned, std::span<const std::byte> message) override {

@@ -8,6 +8,7 @@
 #include <cohort/core/asio.hpp>
 #include <cohort/core/function_table.hpp>
 #include <cohort/graph/error.hpp>
+#include <cohort/graph/runtime/observed_run.hpp>
 #include <cohort/graph/runtime/open_scope.hpp>
 #include <cohort/graph/runtime/scope_on_node.hpp>
 #include <cohort/progress/engine.hpp>
@@ -102,6 +103,8 @@ class scheduler {
     machine::content_ptr value;
     try {
       const task_code& code = code_of_number(task.function);
+      if (one.is_observed()) [[unlikely]]
+        return run_observed(what, code, owner);
       if (pool_ && code.prepare != nullptr) return run_on_thread(what, code, owner);
       if (code.start != nullptr) return run_coroutine(one, task, code, owner);
       value = code.run(what);
@@ -126,8 +129,30 @@ class scheduler {
     return code;
   }
 
+  using watch = std::shared_ptr<observed_run<Any>>;
+
   template <class Owner>
-  void run_coroutine(scope& one, machine::running_task& task, const task_code& code, Owner& owner) {
+  void run_observed(call& what, const task_code& code, Owner& owner) {
+    auto& one = static_cast<scope&>(what.scope);
+    auto seen = std::make_shared<observed_run<Any>>(one, what.task, code);
+    if (pool_ && code.prepare != nullptr) return run_on_thread(what, code, owner, std::move(seen));
+    machine::content_ptr value;
+    if (code.start != nullptr) {
+      value = seen->find();
+      if (!value) return run_coroutine(one, what.task, code, owner, std::move(seen));
+    }
+    try {
+      if (!value) value = seen->run([&] { return code.run(what); });
+    } catch (...) {
+      value = failed(one, what.task.index, std::current_exception());
+    }
+    seen->ended(*value);
+    one.node()->ended(what.task.index, std::move(value));
+  }
+
+  template <class Owner>
+  void run_coroutine(scope& one, machine::running_task& task, const task_code& code, Owner& owner,
+                     watch seen = nullptr) {
     call what{one, task};
     auto running = std::make_shared<running_coroutine>();
     running->index = task.index;
@@ -135,20 +160,24 @@ class scheduler {
     const auto opening = one.opening();
     asio::co_spawn(
         engine_.get_executor(), code.start(what),
-        asio::bind_cancellation_slot(running->signal.slot(),
-                                     [self = owner.shared_from_this(), running, &one, opening](
-                                         std::exception_ptr thrown, machine::content_ptr value) {
-                                       if (one.opening() != opening) return;
-                                       one.ended(*running);
-                                       if (thrown) value = failed(one, running->index, thrown);
-                                       one.node()->ended(running->index, std::move(value));
-                                       self->wake();
-                                     }));
+        asio::bind_cancellation_slot(
+            running->signal.slot(),
+            [self = owner.shared_from_this(), running, &one, opening, seen = std::move(seen)](
+                std::exception_ptr thrown, machine::content_ptr value) {
+              if (one.opening() != opening) return;
+              one.ended(*running);
+              if (thrown) value = failed(one, running->index, thrown);
+              if (seen && !thrown) seen->keep(*value);
+              if (seen) seen->ended(*value);
+              one.node()->ended(running->index, std::move(value));
+              self->wake();
+            }));
   }
   template <class Owner>
-  void run_on_thread(call& what, const task_code& code, Owner& owner) {
-    auto op = std::make_unique<task_on_thread>(*this, static_cast<scope&>(what.scope),
-                                               what.task.index, code.prepare(what), owner);
+  void run_on_thread(call& what, const task_code& code, Owner& owner, watch seen = nullptr) {
+    auto op =
+        std::make_unique<task_on_thread>(*this, static_cast<scope&>(what.scope), what.task.index,
+                                         code.prepare(what), std::move(seen), owner);
     ++on_threads_;
     asio::post(*pool_, [op = std::move(op)]() mutable { op.release()->run_body(); });
   }
@@ -167,19 +196,21 @@ class scheduler<Any>::task_on_thread final : public progress::operation {
  public:
   template <class Owner>
   task_on_thread(scheduler& by, scope& of, machine::task_index index,
-                 std::unique_ptr<prepared_call> what, Owner& owner)
+                 std::unique_ptr<prepared_call> what, watch seen, Owner& owner)
       : operation(&run),
         by_(by),
         scope_(of),
+        opening_(of.opening()),
         index_(index),
         what_(std::move(what)),
+        seen_(std::move(seen)),
         keep_(owner.shared_from_this()),
         owner_(owner) {}
 
   /// On the thread.
   void run_body() {
     try {
-      value_ = what_->run();
+      value_ = seen_ ? seen_->run_on_thread([&] { return what_->run(); }) : what_->run();
     } catch (...) {
       thrown_ = std::current_exception();
     }
@@ -190,17 +221,20 @@ class scheduler<Any>::task_on_thread final : public progress::operation {
   static void run(operation* base, action what) {
     const std::unique_ptr<task_on_thread> self(static_cast<task_on_thread*>(base));
     --self->by_.on_threads_;
-    if (what == action::destroy || !self->scope_.is_open()) return;
+    if (what == action::destroy || self->scope_.opening() != self->opening_) return;
     self->what_ = nullptr;
     if (self->thrown_) self->value_ = failed(self->scope_, self->index_, self->thrown_);
+    if (self->seen_) self->seen_->ended(*self->value_);
     self->scope_.node()->ended(self->index_, std::move(self->value_));
     self->owner_.wake();
   }
 
   scheduler& by_;
   scope& scope_;
+  std::uint64_t opening_;
   machine::task_index index_;
   std::unique_ptr<prepared_call> what_;
+  watch seen_;
   machine::content_ptr value_;
   std::exception_ptr thrown_;
   std::shared_ptr<void> keep_;

@@ -10,6 +10,9 @@
 #include <cohort/graph/machine/endpoint.hpp>
 #include <cohort/graph/machine/node.hpp>
 #include <cohort/graph/runtime/open_scope.hpp>
+#include <cohort/graph/runtime/recorder.hpp>
+#include <cohort/graph/runtime/task_hashes.hpp>
+#include <cohort/graph/scope_options.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -28,7 +31,9 @@ namespace cohort::graph::runtime {
 class scope_owner {
  public:
   /// Something has happened: what it leads to is done soon, in a turn.
-  virtual void wake() noexcept = 0;
+  void wake() noexcept {
+    if (!turn_is_due_) ask_for_turn();
+  }
   /// A number that was not used before.
   [[nodiscard]] virtual std::uint64_t next_number() noexcept = 0;
   virtual void post_receive(const machine::action& one) = 0;
@@ -39,6 +44,8 @@ class scope_owner {
 
  protected:
   ~scope_owner() = default;
+  virtual void ask_for_turn() noexcept = 0;
+  bool turn_is_due_ = false;
 };
 
 /// A coroutine that runs as a task, which the scope can cancel.
@@ -57,7 +64,10 @@ class scope_on_node final : public open_scope {
       : open_scope(engine, rank, ranks), owner_(owner) {}
 
   void open(machine::basic_endpoint<Any>& all, const machine::scope_id& id,
-            const machine::node_options& options) {
+            const machine::node_options& options, const scope_options& with) {
+    if (with.hashes()) hashes_.emplace(rank_);
+    if (with.records()) recorder_.emplace(rank_, with.name(), with.recording());
+    observed_ = recorder_ || hashes_;
     node_.emplace(all, id, options);
     id_ = id;
     opening_ = owner_.next_number();
@@ -70,6 +80,14 @@ class scope_on_node final : public open_scope {
   /// Null if it is not open.
   [[nodiscard]] node_type* node() noexcept { return node_ ? &*node_ : nullptr; }
 
+  /// Whether its tasks run as an observed_run says.
+  [[nodiscard]] bool is_observed() const noexcept { return observed_; }
+  /// Null if its tasks are not hashed.
+  [[nodiscard]] task_hashes<Any>* hashes() noexcept { return hashes_ ? &*hashes_ : nullptr; }
+
+  /// Null if none are kept.
+  [[nodiscard]] const std::shared_ptr<result_store>& results() const noexcept { return results_; }
+
   // ---- open_scope ----
   [[nodiscard]] std::uint32_t family(const machine::family_facts& facts) override {
     return node_->family(facts);
@@ -81,8 +99,17 @@ class scope_on_node final : public open_scope {
     return std::move(result.refused);
   }
   machine::content_ptr put(const machine::task_name& task, machine::content_ptr value,
-                           const std::source_location& site) override {
-    auto result = node_->put(task, std::move(value), site_of(site));
+                           source_hasher hasher, const std::source_location& site) override {
+    task_hash hash;
+    const bool hashed = hashes_ && hasher != nullptr && task.what.home == rank_;
+    if (hashed) [[unlikely]]
+      hash = hasher(*value);
+    auto result =
+        node_->put(task, std::move(value), site_of(site), hashed ? &hash.bytes() : nullptr);
+    if (recorder_ && result.is_first) [[unlikely]] {
+      const auto now = steady_clock::now();
+      recorder_->add(*node_, node_->record_of(task), recorded_kind::source, {now, now, {}});
+    }
     owner_.wake();
     return std::move(result.refused);
   }
@@ -173,7 +200,29 @@ class scope_on_node final : public open_scope {
     return node_->text_of(task);
   }
   [[nodiscard]] std::string name_of(machine::task_index task) const override {
-    return node_->failure_of(task, {}).task;
+    return node_->text_of(task);
+  }
+  [[nodiscard]] task_hash hash_of(const machine::task_name& task) override {
+    must_hash();
+    return hashes_->of(*node_, node_->record_of(task));
+  }
+  [[nodiscard]] task_hash hash_of(machine::task_index task) override {
+    must_hash();
+    return hashes_->of(*node_, task);
+  }
+  void cache(std::uint32_t family, const std::string& version) override {
+    if (!hashes_) return;
+    std::vector<std::byte> beginning = cached_beginning(version);
+    if (beginnings.size() <= family) beginnings.resize(family + 1);
+    if (!beginnings[family].empty() && beginnings[family] != beginning) {
+      throw cohort::error(errc::invalid_argument,
+                          "graph: a family cannot be cached under two versions in one scope");
+    }
+    beginnings[family] = std::move(beginning);
+  }
+  void keep_results(std::shared_ptr<result_store> in) override { results_ = std::move(in); }
+  [[nodiscard]] recorder* recording() noexcept override {
+    return recorder_ ? &*recorder_ : nullptr;
   }
   [[nodiscard]] std::shared_ptr<void> keep() override { return owner_.keep(); }
 
@@ -215,6 +264,12 @@ class scope_on_node final : public open_scope {
   }
   [[nodiscard]] std::uint64_t window_number() const noexcept {
     return (opening_ << 32U) | node_->window();
+  }
+  void must_hash() const {
+    if (node_ && hashes_) return;
+    throw cohort::error(
+        errc::not_supported,
+        "graph: the tasks of this scope are not hashed: see scope_options::hash_tasks");
   }
   bool act(machine::action& one) {
     switch (one.kind) {
@@ -281,6 +336,10 @@ class scope_on_node final : public open_scope {
     end_asking();
     opening_ = 0;
     window_ = 0;
+    recorder_.reset();
+    hashes_.reset();
+    results_ = nullptr;
+    beginnings.clear();
     node_.reset();
   }
   /// What a cancelled coroutine does at once may end others.
@@ -292,6 +351,10 @@ class scope_on_node final : public open_scope {
 
   scope_owner& owner_;
   std::optional<node_type> node_;
+  bool observed_ = false;
+  std::optional<recorder> recorder_;
+  std::optional<task_hashes<Any>> hashes_;
+  std::shared_ptr<result_store> results_;  // threads may still have it
   std::unordered_map<machine::await_number, waiter*> waiting_;
   std::vector<waiter*> at_window_;
   std::vector<waiter*> asking_;

@@ -14,6 +14,7 @@
 #include <cohort/graph/runtime/open_scope.hpp>
 #include <cohort/graph/value.hpp>
 
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -187,12 +188,14 @@ consteval bool spawn_fits() {
 /// what gives the arguments may spawn other tasks.
 class gatherer {
  public:
-  explicit gatherer(open_scope& scope) noexcept
+  gatherer(open_scope& scope, std::uint32_t family)
       : scope_(scope),
         arguments_(std::move(scope.arguments)),
         dependencies_(std::move(scope.dependencies)),
         out_(arguments_) {
     arguments_.clear();
+    if (family < scope.beginnings.size()) [[unlikely]]
+      arguments_ = scope.beginnings[family];
     dependencies_.clear();
   }
   gatherer(const gatherer&) = delete;
@@ -304,6 +307,40 @@ void gather(gatherer& all, First&& first, Rest&&... rest) {
   }
 }
 
+/// Whether each argument fills a parameter with the value of one task: then the bytes are known.
+template <class... Arguments>
+inline constexpr bool only_tasks =
+    (... && (!argument<Arguments>::is_later && a_task<typename argument<Arguments>::what>));
+
+template <std::size_t Count>
+inline constexpr std::array<std::byte, Count> filled_by_tasks = [] {
+  std::array<std::byte, Count> all{};
+  all.fill(static_cast<std::byte>(filled_by::task));
+  return all;
+}();
+
+template <class A>
+[[nodiscard]] machine::dependency dependency_on(const A& one) noexcept {
+  if constexpr (argument<A>::takes) {
+    return {&one.what.key(), machine::use_kind::take};
+  } else {
+    return {&one.key(), machine::use_kind::plain};
+  }
+}
+template <class A>
+[[nodiscard]] bool is_of(const A& one, std::uint64_t window) noexcept {
+  if constexpr (argument<A>::takes) {
+    return one.what.window() == window;
+  } else {
+    return one.window() == window;
+  }
+}
+
+[[nodiscard]] inline machine::content_ptr refuse_stale(const task_handle& task) {
+  return task.scope()->refuse(task.key(), errc::stale_name,
+                              "it depends on a task of an earlier window", task.site());
+}
+
 /// Spawns it: null, or why not. Requires `spawn_fits`.
 template <auto F, class... Arguments>
 [[nodiscard]] machine::content_ptr spawn(const task_handle& task, std::uint32_t number,
@@ -314,13 +351,20 @@ template <auto F, class... Arguments>
                                    : task.scope()->stale(task.key(), task.window(), task.site());
   }
   open_scope& scope = *task.scope();
-  gatherer all(scope);
-  gather<typename function<F>::parameters, 0>(all, std::forward<Arguments>(arguments)...);
-  if (all.is_stale()) [[unlikely]] {
-    return scope.refuse(task.key(), errc::stale_name, "it depends on a task of an earlier window",
-                        task.site());
-  }
   constexpr auto type = static_cast<std::uint32_t>(hash_of(type_name<result>()).low);
+  if constexpr (only_tasks<std::remove_cvref_t<Arguments>...>) {
+    if (task.key().family >= scope.beginnings.size()) [[likely]] {  // else perhaps cached
+      const std::array<machine::dependency, sizeof...(Arguments)> all{dependency_on(arguments)...};
+      if (!(... && is_of(arguments, scope.window()))) [[unlikely]]
+        return refuse_stale(task);
+      return scope.spawn(task.key(), {number, type, filled_by_tasks<sizeof...(Arguments)>, all},
+                         task.site());
+    }
+  }
+  gatherer all(scope, task.key().family);
+  gather<typename function<F>::parameters, 0>(all, std::forward<Arguments>(arguments)...);
+  if (all.is_stale()) [[unlikely]]
+    return refuse_stale(task);
   return scope.spawn(task.key(), all.definition(number, type), task.site());
 }
 

@@ -31,11 +31,14 @@ template <class Any>
 digest128 basic_node<Any>::hash_of(index task) const {
   const stored_definition& one = definitions_[own_definition(task)];
   hasher hash;
-  hash.name(records_[task].what).word(one.function).bytes(one.arguments()).word(one.count);
+  hash.name(records_[task].what);
+  hash.words((std::uint64_t{one.function} << 32U) | one.result,
+             (std::uint64_t{one.argument_bytes} << 32U) | one.count);
+  hash.bytes(one.arguments());
   for (const edge& each : one.edges()) {
-    hash.name(records_[each.value].what).word(static_cast<std::uint64_t>(each.use));
+    hash.name(records_[each.value].what, static_cast<std::uint64_t>(each.use));
   }
-  return hash.word(one.result).finish();
+  return hash.finish();
 }
 
 template <class Any>
@@ -128,20 +131,16 @@ void basic_node<Any>::on_list(int from, const list_message& all) {
     if (one.what.home != rank_) out_of_place("a list for another home");
     const index task = records_.make(one.what);
     name(task, one.name);
-    draft_.function = one.function;
-    draft_.result = one.result;
-    draft_.arguments = one.arguments;
-    draft_.site = {owner_.keep_text(all.texts[one.file]), one.line};
-    draft_.travels = true;
-    draft_.source = false;
-    draft_.takes = false;
-    draft_.uses.clear();
+    const definition_view what{one.function, one.result, one.arguments, {}, true};
+    const spawn_site site{owner_.keep_text(all.texts[one.file]), one.line};
+    const index made = definitions_.add(what, one.uses.size(), site, true);
+    use_writer uses(definitions_[made], task);
     for (const listed_use& each : one.uses) {
-      draft_.uses.push_back({records_.make(each.value), each.use});
-      draft_.takes |= each.use == use_kind::take;
-      name(draft_.uses.back().value, each.name);
+      const index value = records_.make(each.value);
+      uses.add(value, each.use);
+      name(value, each.name);
     }
-    declare(task, draft_, from);
+    declare(task, made, from, {});
   }
 }
 

@@ -73,35 +73,44 @@ spawn_result basic_node<Any>::spawn(const task_name& task, const definition_view
   if (cancelled_ || closed_) return {refused_by_end()};  // [graph S4]
   const index at = records_.make(task);
   const bool here = task.what.home == rank_;
-  resolve(what, site);
-  if (!here && !what.travels) {  // [graph S5]
-    return refuse(task, errc::not_supported,
-                  "an argument has no wire format, and it is at home on rank " +
-                      std::to_string(task.what.home),
-                  site);
-  }
-  if (draft_.takes) {
-    if (const std::string wrong = wrong_use(); !wrong.empty()) {  // [graph S5]
+  if (!here && !what.travels) return refuse_elsewhere(task, site);  // [graph S5]
+  const index made = resolve(at, what, site, here);
+  if (definitions_[made].takes) {
+    if (const std::string wrong = wrong_use(definitions_[made]); !wrong.empty()) {  // [graph S5]
+      definitions_.drop(made);
       return refuse(task, errc::invalid_argument, wrong, site);
     }
   }
-  if (records_[at].spawned) return spawn_again(at);  // [graph S2]
-  records_[at].spawned = true;
+  record& one = records_[at];
+  if (one.spawned) return spawn_again(at, made, {});  // [graph S2]
+  one.spawned = true;
   if (here) {
     if (ranks_ > 1 && what.travels) own_.push_back(at);  // [graph A1]
-    declare(at, draft_, rank_);
+    declare(at, made, rank_, {});
   } else {
-    keep_definition(at, draft_);
-    for (const draft::use_of& one : draft_.uses) consumer(one.value, at, one.use);  // [graph U1]
+    keep_definition(one, made);
+    for (const edge& each : definitions_[one.definition].edges()) {
+      consumer(each.value, at, each.use);  // [graph U1]
+    }
     announce(at);
   }
   settle();
   return {};
 }
 
+// [graph S5]
+template <class Any>
+spawn_result basic_node<Any>::refuse_elsewhere(const task_name& task, spawn_site site) {
+  return refuse(
+      task, errc::not_supported,
+      "an argument has no wire format, and it is at home on rank " + std::to_string(task.what.home),
+      site);
+}
+
 // Its value is its definition; it is not announced, for nobody else can put it. [graph A1]
 template <class Any>
-spawn_result basic_node<Any>::put(const task_name& task, content_ptr value, spawn_site site) {
+spawn_result basic_node<Any>::put(const task_name& task, content_ptr value, spawn_site site,
+                                  const value_hash* hash) {
   if (cancelled_ || closed_) return {refused_by_end()};  // [graph S4]
   if (task.what.home != rank_) {                         // [graph S3] [graph S5]
     return refuse(task, errc::not_local,
@@ -109,71 +118,69 @@ spawn_result basic_node<Any>::put(const task_name& task, content_ptr value, spaw
                   site);
   }
   const index at = records_.make(task);
-  draft_ = draft();
-  draft_.site = site;
-  draft_.source = true;
-  draft_.value = std::move(value);
-  if (records_[at].spawned) return spawn_again(at);  // [graph S2]
-  records_[at].spawned = true;
-  declare(at, draft_, rank_);
-  draft_.value = nullptr;
+  const index made = definitions_.add({}, 0, site, true);
+  definitions_[made].source = true;
+  record& one = records_[at];
+  if (one.spawned) return spawn_again(at, made, value);  // [graph S2]
+  one.spawned = true;
+  const bool is_first = !one.decided;
+  if (is_first && hash != nullptr) hashes_[at] = *hash;  // [graph U4]
+  declare(at, made, rank_, value);
   settle();
-  return {};
+  return {{}, is_first};
 }
 
-// The definition with records instead of names.
+// The definition with records instead of names, behind all others.
 template <class Any>
-void basic_node<Any>::resolve(const definition_view& what, spawn_site site) {
-  draft_.function = what.function;
-  draft_.result = what.result;
-  draft_.arguments = what.arguments;
-  draft_.site = site;
-  draft_.travels = what.travels;
-  draft_.source = false;
-  draft_.takes = false;
-  draft_.uses.clear();
-  for (const dependency& one : what.dependencies) {
-    draft_.uses.push_back({records_.make(*one.task), one.use});
-    draft_.takes |= one.use == use_kind::take;
-  }
+std::uint32_t basic_node<Any>::resolve(index task, const definition_view& what, spawn_site site,
+                                       bool here) {
+  const index made = definitions_.add(what, what.dependencies.size(), site, here);
+  use_writer uses(definitions_[made], task);
+  for (const dependency& each : what.dependencies) uses.add(records_.make(*each.task), each.use);
+  return made;
 }
 
 // One value that is taken, and read or taken once more by the same task. [graph S5]
 template <class Any>
-std::string basic_node<Any>::wrong_use() {
+std::string basic_node<Any>::wrong_use(const stored_definition& what) {
   std::string wrong;
-  const auto takes = [](const draft::use_of& one) { return one.use == use_kind::take; };
-  for (const draft::use_of& one : draft_.uses) {
-    if (!takes(one)) continue;
+  if (what.count == 1) return wrong;
+  for (const edge& one : what.edges()) {
+    if (one.use != use_kind::take) continue;
     if (records_[one.value].marked) wrong = records_.text_of(one.value) + " is taken twice by it";
     records_[one.value].marked = true;
   }
-  for (const draft::use_of& one : draft_.uses) {
+  for (const edge& one : what.edges()) {
     if (one.use == use_kind::plain && records_[one.value].marked) {
       wrong = records_.text_of(one.value) + " is both taken and read by it";
     }
   }
-  for (const draft::use_of& one : draft_.uses) records_[one.value].marked = false;
+  for (const edge& one : what.edges()) records_[one.value].marked = false;
   return wrong;
 }
 
 // The same key once more on this rank. [graph S2]
 template <class Any>
-spawn_result basic_node<Any>::spawn_again(index task) {
+spawn_result basic_node<Any>::spawn_again(index task, index made, const content_ptr& value) {
   const stored_definition& known = definitions_[own_definition(task)];
-  const content_ptr& first = records_[task].value;
-  if (known.source && draft_.source &&
-      (!first || !first->travels() || !draft_.value->travels() || first->failed() != nullptr)) {
-    actions_.push_back({.kind = action_kind::warn,
-                        .text = task_text(task) + ", is put again at " + site_of(draft_.site) +
-                                ": that has no effect, and the values were not compared"});
-    return {};
+  const stored_definition& other = definitions_[made];  // nothing is added before the return
+  definitions_.drop(made);
+  bool same = are_equal(known, other);
+  if (same && known.source) {
+    const content_ptr& first = records_[task].value;
+    if (!first || !first->travels() || !value->travels() || first->failed() != nullptr) {
+      actions_.push_back({.kind = action_kind::warn,
+                          .text = task_text(task) + ", is put again at " + site_of(other.site()) +
+                                  ": that has no effect, and the values were not compared"});
+      return {};
+    }
+    const auto left = first->bytes();
+    const auto right = value->bytes();
+    same = std::equal(left.begin(), left.end(), right.begin(), right.end());
   }
-  const definition_field field = compare(known, draft_, task);
-  if (field == definition_field::all_equal) return {};
-  const stored_definition& other = definitions_[definitions_.add(draft_, task, false)];
+  if (same) return {};
   std::string text = records_.text_of(task) + " is spawned twice on rank " + std::to_string(rank_) +
-                     ", at " + site_of(known.site()) + " and at " + site_of(draft_.site) +
+                     ", at " + site_of(known.site()) + " and at " + site_of(other.site()) +
                      ", with different definitions: " + difference(known, other) +
                      "; the first one counts";
   report_own(task, false, text);

@@ -18,7 +18,7 @@ namespace cohort::graph::machine {
 // ---- who takes ----
 
 template <class Any>
-std::uint32_t basic_node<Any>::keep_taker(const taker& one) {
+inline std::uint32_t basic_node<Any>::keep_taker(const taker& one) {
   const index at = takers_.take(1);
   takers_[at] = one;
   return at;
@@ -125,9 +125,9 @@ bool basic_node<Any>::has_claim(index slot) const {
 // A taker of this rank learns who has the claim: it, or it ends with `taken`. [graph M2]
 template <class Any>
 void basic_node<Any>::confirm(index value, index who) {
-  const taker one = takers_[who];
+  const taker& one = takers_[who];
   const index winner = records_[value].taker;
-  const bool won = takers_[winner].is(one);
+  const bool won = winner == who || takers_[winner].is(one);
   if (one.await) {
     if (!awaits_[one.local].waits || key_of_await(one.local) != one.what) return;  // withdrawn
     if (!won) {
@@ -142,7 +142,7 @@ void basic_node<Any>::confirm(index value, index who) {
   definitions_.edge_at(one.local).unclaimed = false;
   --records_[task].unclaimed;
   if (won) {
-    try_ready(task);
+    try_ready(records_[task], task);
   } else if (records_[task].state == task_state::waiting) {
     finish(task, taken(value, winner, task_text(task)));
   }

@@ -19,7 +19,8 @@ namespace cohort::graph::machine {
 template <class Any>
 void basic_node<Any>::offer(index value, int to) {
   const record& one = records_[value];
-  send(to, message_kind::offer, offer_message{one.what, one.value->bytes().size()});
+  send(to, message_kind::offer,
+       offer_message{one.what, one.value->bytes().size(), hash_to_send(value)});
 }
 
 // Always honoured: the receive is posted. [graph L3]
@@ -65,6 +66,7 @@ void basic_node<Any>::on_offer(int from, const offer_message& one) {
   const index value = known(one.value, from, "an offer");
   const record& what = records_[value];
   if (what.value || what.gone || offers_.contains(value)) out_of_place("a second offer");
+  if (one.hash) hashes_[value] = *one.hash;  // [graph U4]
   if (what.wanted) {
     forget_want(value);
     ask_tag(value, static_cast<std::size_t>(one.size));

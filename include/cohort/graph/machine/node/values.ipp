@@ -123,6 +123,7 @@ void basic_node<Any>::on_val(int from, value_message one) {
   const index value = known(one.value, from, "a value");
   content_ptr what = one.failed ? content_ptr(new failed_content(std::move(*one.failed)))
                                 : content_ptr(new arrived_content(std::move(one.bytes)));
+  if (one.hash) hashes_[value] = *one.hash;  // [graph U4]
   records_[value].unasked = one.pushed && what->failed() == nullptr;
   arrive(value, std::move(what));
 }
@@ -253,8 +254,18 @@ void basic_node<Any>::send_value(index value, int to, bool pushed) {
   } else {
     const auto bytes = what->bytes();
     one.bytes.assign(bytes.begin(), bytes.end());
+    one.hash = hash_to_send(value);
   }
   send(to, message_kind::val, one);
+}
+
+// Who gets the value cannot compute it: perhaps nobody has spawned the task there, and a source is
+// known at its home only. [graph U4]
+template <class Any>
+std::optional<value_hash> basic_node<Any>::hash_to_send(index value) const {
+  if (hashes_.empty()) return std::nullopt;
+  const value_hash* const noted = noted_hash(value);
+  return noted == nullptr ? std::nullopt : std::optional(*noted);
 }
 
 template <class Any>

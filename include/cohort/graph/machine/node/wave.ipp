@@ -258,6 +258,7 @@ void basic_node<Any>::clear_exchange() {
   unsent_.clear();
   unsent_claims_.clear();
   unsent_count_ = 0;
+  hashes_.clear();
   offers_.clear();
   held_.clear();
   asking_.clear();
@@ -281,7 +282,7 @@ void basic_node<Any>::repeat() {
     one.spawned = one.wanted = one.unsent = one.unasked = one.gone = one.unknown = false;
   }
   for (index at = 0; at < records_.size(); ++at) {
-    if (records_[at].decided) start(at);
+    if (records_[at].decided) start(records_[at], at);
   }
 }
 
