@@ -31,9 +31,9 @@ namespace {
 
 using namespace graph_test;
 
-int same(int value) { return value; }
-int sum(std::span<const int> all) { return std::accumulate(all.begin(), all.end(), 0); }
-int sum_of_own(std::vector<int> all) { return sum(all); }
+int itself(int value) { return value; }
+int total_of(std::span<const int> all) { return std::accumulate(all.begin(), all.end(), 0); }
+int total_of_own(std::vector<int> all) { return total_of(all); }
 
 // ---- ranges whose elements are made as they are looked at ----
 
@@ -42,10 +42,10 @@ int sum_of_own(std::vector<int> all) { return sum(all); }
 class spawned_ranges {
  public:
   explicit spawned_ranges(graph::scope& s)
-      : f(s.tasks<&same>("f")),
-        all(s.tasks<&sum>("sum")),
-        own(s.tasks<&sum_of_own>("own")),
-        last(s.tasks<&same>("last")) {
+      : f(s.tasks<&itself>("f")),
+        all(s.tasks<&total_of>("sum")),
+        own(s.tasks<&total_of_own>("own")),
+        last(s.tasks<&itself>("last")) {
     for (int i = 0; i < 5; ++i) f(i).spawn(i);
     const auto named = std::views::iota(0, 5) | std::views::transform([&](int i) { return f(i); });
     all(0).spawn(named);
@@ -58,10 +58,10 @@ class spawned_ranges {
     const auto spawned = [&](int i) { return f(i).spawn(1); };
     all(1).spawn(std::views::iota(10, 15) | std::views::transform(spawned));
   }
-  graph::family<int, &same> f;
-  graph::family<int, &sum> all;
-  graph::family<int, &sum_of_own> own;
-  graph::family<int, &same> last;
+  graph::family<int, &itself> f;
+  graph::family<int, &total_of> all;
+  graph::family<int, &total_of_own> own;
+  graph::family<int, &itself> last;
 };
 
 task ranges_of_temporaries(graph::scope& s) {
@@ -144,12 +144,12 @@ task fences_of_an_ended_fork(graph::scope& s) {
   CHECK(ended.failed == 0);
 }
 
-int fails(int value) {
+int throws_at_once(int value) {
   if (value < 0) throw std::out_of_range("no negative number");
   return value;
 }
 task fails_in_the_first_window(graph::scope& s) {
-  auto f = s.tasks<&fails>("f");
+  auto f = s.tasks<&throws_at_once>("f");
   for (int i = 0; i < 3; ++i) f(i).spawn(i == 1 ? -1 : i);
   co_await s.fence();
   f(7).spawn(7);
@@ -157,7 +157,7 @@ task fails_in_the_first_window(graph::scope& s) {
 }
 
 task diverges_in_the_first_window(graph::scope& s) {
-  auto f = s.tasks<&same>("f", graph::on(0));
+  auto f = s.tasks<&itself>("f", graph::on(0));
   f(1).spawn(1);
   f(1).spawn(2);
   co_await s.fence();
@@ -192,18 +192,18 @@ bool stopped_after(int steps, bool fence_only) {
       asio::bind_cancellation_slot(stop_all.slot(), [&](std::exception_ptr) { over = true; }));
   const bool& ended = fence_only ? fenced : over;
   for (int i = 0; i < steps && !ended; ++i) io.poll_one();
-  const bool stops = !ended;
-  if (stops) (fence_only ? stop_fence : stop_all).emit(asio::cancellation_type::terminal);
+  const bool early = !ended;
+  if (early) (fence_only ? stop_fence : stop_all).emit(asio::cancellation_type::terminal);
   while (!over) io.run_one();
-  return stops;
+  return early;
 }
 
 // ---- who has spawned what ----
 
 /// Rank 1 agrees with rank 0, which then spawns a task that rank 1 does not, and rank 2 otherwise.
 task agreed_before(graph::scope& s) {
-  auto a = s.tasks<&same>("a", graph::on(0));
-  auto b = s.tasks<&same>("b", graph::on(0));
+  auto a = s.tasks<&itself>("a", graph::on(0));
+  auto b = s.tasks<&itself>("b", graph::on(0));
   auto go = s.tasks<int>("go", graph::on(1));
   if (s.rank() != 2) a(0).spawn(1);
   co_await a(0).get();
@@ -222,10 +222,10 @@ task agreed_before(graph::scope& s) {
 /// Each asks for another time: some before the homes can answer, and some when they have.
 task asks(graph::scope& s, cohort::communicator world) {
   auto source = s.tasks<int>("source", graph::on(s.size() - 1));
-  auto f = s.tasks<&same>("f", graph::on(0));
+  auto f = s.tasks<&itself>("f", graph::on(0));
   f(0).spawn(source(0));
   const graph::scope other = s.fork();  // which waits; the one that puts must not
-  auto waits = other.tasks<&same>("f", graph::on(0))(0).get(cohort::as_future);
+  auto waits = other.tasks<&itself>("f", graph::on(0))(0).get(cohort::as_future);
   for (int i = 0; i < 300; ++i) {
     auto report = s.report(std::chrono::nanoseconds(i % 50 * 100));
     const graph::stall_report told = co_await std::move(report);

@@ -198,7 +198,9 @@ asio::awaitable<int> number_of_ranks(graph::scope& s) { co_return s.size(); }
 
 task draw_and_merge(graph::tasks& all, std::string directory, int rank) {
   auto drawing = all.run(scope_options("pictures").record(), &draw_pictures, directory);
-  co_await std::move(drawing);  // no failure in its last window
+  const auto why = co_await error_of(std::move(drawing));
+  REQUIRE(why);  // "bad"
+  CHECK(why->code() == errc::task_failed);
   auto closing = all.run("ranks", &number_of_ranks);
   const int ranks = co_await std::move(closing);  // all files are there
   if (rank == 0) CHECK(merges(directory, ranks));
@@ -484,7 +486,13 @@ task hashes_that_are_not_there(graph::scope& s) {
 }
 
 TEST_CASE("why a task has no hash is told", "[graph]") {
-  in_hashed_scope(&hashes_that_are_not_there);
+  cohort_test::on_world([](cohort::communicator world) -> task {
+    graph::tasks all(world);
+    auto running = all.run(scope_options("hashes").hash_tasks(), &hashes_that_are_not_there);
+    const auto why = co_await error_of(std::move(running));
+    REQUIRE(why);
+    CHECK(why->code() == errc::cycle);
+  });
 }
 
 task no_hashes(graph::scope& s) {
@@ -738,7 +746,9 @@ task fail_twice(graph::tasks& all, std::string directory, int rank) {
   runs = 0;
   for (int i = 0; i < 2; ++i) {
     auto running = all.run(scope_options("fails").results(directory), &fail_cached);
-    co_await std::move(running);
+    const auto why = co_await error_of(std::move(running));
+    REQUIRE(why);
+    CHECK(why->code() == errc::task_failed);
   }
   if (rank == 0) CHECK(runs == 2);
   if (rank == 0) CHECK(files_in(directory) == 0);
