@@ -5,6 +5,7 @@
 #include "cpu_time.hpp"
 
 #include <cohort/graph.hpp>
+#include <cohort/progress/context.hpp>
 
 namespace with_cohort {
 namespace {

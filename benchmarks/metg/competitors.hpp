@@ -36,6 +36,12 @@ void run(MPI_Comm comm, const dependence_pattern& pattern, long rounds, messages
 
 namespace with_cohort {
 
+/// All steps in one window.
 asio::awaitable<void> run(cohort::graph::tasks& graphs, dependence_pattern pattern, long rounds);
+
+/// Some steps in a window, which is run again until all are done. Steps must have the same points
+/// and dependences.
+asio::awaitable<void> run_again(cohort::graph::tasks& graphs, dependence_pattern pattern,
+                                long rounds);
 
 }  // namespace with_cohort

@@ -113,9 +113,9 @@ void report(const contest& what, const std::vector<competitor>& all,
               bench::median(times[0]) / 1000, far.size(), bench::only(times[0], far, true).size());
   for (std::size_t who = 1; who < all.size(); ++who) {
     const auto ratio = bench::ratios(times[who], times[0]);
-    const bool last = who + 1 == all.size();
+    const bool is_cohort = who >= 2;
     bench::print_row(std::string("  ") + all[who].name, bench::median(ratio), "x",
-                     last ? what.target : 0);
+                     is_cohort ? what.target : 0);
     bench::print_spread(times[who], ratio, far);
   }
   std::printf("\n");
@@ -154,6 +154,10 @@ asio::awaitable<void> measure(cohort::communicator world, bench::core_distance& 
   all.push_back({"MPI by hand, a message for each rank", raw(raw_mpi::messages::of_ranks)});
   all.push_back({"cohort", [&graphs](const dependence_pattern& pattern, long rounds) {
                    return with_cohort::run(graphs, pattern, rounds);
+                 }});
+  all.push_back({"cohort, windows of 50 steps run again",
+                 [&graphs](const dependence_pattern& pattern, long rounds) {
+                   return with_cohort::run_again(graphs, pattern, rounds);
                  }});
   constexpr contest contests[] = {
       {"stencil, width 2", dependence::stencil_1d, 2, 3, 2},
