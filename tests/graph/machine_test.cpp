@@ -528,6 +528,36 @@ TEST_CASE("large values go one after the other where there is one tag") {
   check_closed(all);
 }
 
+TEST_CASE("a grant with a tag that there is not is refused") {
+  fake_ranks all(2, {}, 4);
+  all.spawn(0, "a0", {}, makes_large);
+  const auto a = all.await(1, "a0");
+  all.pass_packet(1, 0);
+  all.run_scope(0, all.in(0));
+  const key what = all.name(0, "a0").what;
+  const auto granted = [&](std::uint32_t tag) {
+    std::vector<std::byte> messages;
+    cohort::wire::writer in(messages);
+    const std::vector<std::byte> body = cohort::wire::encode(grant_message{what, tag});
+    in.byte(static_cast<std::uint8_t>(message_kind::grant));
+    in.varint(0);
+    in.varint(body.size());
+    in.raw(body);
+    std::vector<std::byte> packet;
+    cohort::wire::writer out(packet);
+    out.put(scope_id{0, 0});
+    out.varint(messages.size());
+    out.raw(messages);
+    all.at(0).point->receive(1, packet);
+  };
+  for (const std::uint32_t tag : {4U, 1U << 30U, ~0U}) {
+    CHECK_THROWS_AS(granted(tag), std::system_error);
+    CHECK(all.of(0).actions().empty());
+  }
+  granted(3);
+  CHECK(all.of(0).actions().size() == 1);
+}
+
 TEST_CASE("without credit values are offered, and credit comes back with their use") {
   node_options options;
   options.credit = 16;
