@@ -64,6 +64,19 @@ int spins_unaware(int) {
   return 1;
 }
 
+std::atomic<bool> gate_is_open{false};
+task opens_gate() {
+  gate_is_open = true;
+  co_return;
+}
+bool waits_for_gate() {
+  const auto until = std::chrono::steady_clock::now() + cohort_test::patient(10s);
+  while (!gate_is_open.load() && std::chrono::steady_clock::now() < until) {
+    std::this_thread::yield();
+  }
+  return gate_is_open;
+}
+
 /// Values small and large between all ranks, coroutines that run, tasks and awaits that wait; then
 /// it hangs.
 task hangs(graph::scope& s, bool* begun, int large) {
@@ -229,6 +242,23 @@ TEST_CASE("functions on threads end before their scope does", "[graph][life][thr
       });
   REQUIRE(why);
   CHECK(why->code() == errc::cancelled);
+}
+
+TEST_CASE("coroutines begin while functions keep all threads", "[graph][life][threads]") {
+  const auto options = graph::tasks_options().on_threads(1);
+  gate_is_open = false;
+  in_scope(
+      options, +[](graph::scope& s) -> task {
+        auto open = s.tasks<&opens_gate>("open", graph::block_cyclic(s.size(), 1));
+        auto wait = s.tasks<&waits_for_gate>("wait", graph::block_cyclic(s.size(), 1));
+        wait(s.rank(), 0).spawn();
+        open(s.rank(), 0).spawn();
+        for (int i = 1; i < 20; ++i) wait(s.rank(), i).spawn();
+        for (int i = 0; i < 20; ++i) {
+          const bool opened = co_await wait(s.rank(), i).get();
+          CHECK(opened);
+        }
+      });
 }
 
 TEST_CASE("a context ends with functions on threads", "[graph][life][threads]") {

@@ -104,6 +104,12 @@ class basic_node {
     if (ready_.empty()) return std::nullopt;
     return start_ready(ready_.take_oldest());
   }
+  /// What the newest one runs, if one is ready.
+  [[nodiscard]] std::uint32_t function_of_newest() const noexcept {
+    return definitions_[records_[ready_.newest()].definition].function;
+  }
+  /// It becomes the oldest.
+  void put_off_newest() noexcept { ready_.newest_becomes_oldest(); }
   [[nodiscard]] bool has_ready() const noexcept { return !ready_.empty(); }
   [[nodiscard]] std::size_t ready_count() const noexcept { return ready_.size(); }
   void ended(task_index which, content_ptr what);

@@ -73,6 +73,7 @@ class scope_on_node final : public open_scope {
     opening_ = owner_.next_number();
     window_ = window_number();
     cancelled_.store(false, std::memory_order_relaxed);
+    put_off_ = 0;
     last_ = {};
     owner_.wake();
   }
@@ -242,6 +243,14 @@ class scope_on_node final : public open_scope {
   }
   /// For ages in reports.
   void set_time(std::uint32_t milliseconds) noexcept { node_->set_time(milliseconds); }
+  /// So many of the oldest ready tasks have been put off.
+  [[nodiscard]] std::size_t put_off() const noexcept { return put_off_; }
+  void put_off_newest() noexcept {
+    node_->put_off_newest();
+    ++put_off_;
+  }
+  /// One that can be put off has been started.
+  void started() noexcept { put_off_ = std::min(put_off_, node_->ready_count()); }
   void began(const std::shared_ptr<running_coroutine>& one) { running_.push_back(one); }
   void ended(const running_coroutine& one) {
     std::erase_if(running_, [&](const auto& each) { return each.get() == &one; });
@@ -359,6 +368,7 @@ class scope_on_node final : public open_scope {
   std::vector<waiter*> at_window_;
   std::vector<waiter*> asking_;
   std::vector<std::shared_ptr<running_coroutine>> running_;
+  std::size_t put_off_ = 0;
   std::vector<machine::action> actions_;  // of one round
 };
 
