@@ -9,6 +9,7 @@
 
 #include <asio/experimental/awaitable_operators.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -75,6 +76,19 @@ bool waits_for_gate() {
     std::this_thread::yield();
   }
   return gate_is_open;
+}
+
+std::vector<asio::steady_timer*> waiting_timers;
+int told_of_cancellation = 0;
+/// Until its timer is cancelled, or the scope: whether it was that.
+asio::awaitable<bool> waits_at_timer(graph::task_context& context, int number) {
+  CHECK_FALSE(context.cancelled());
+  asio::steady_timer timer(co_await asio::this_coro::executor, std::chrono::hours(1));
+  waiting_timers[static_cast<std::size_t>(number)] = &timer;
+  std::error_code ended;
+  co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ended));
+  if (context.cancelled()) ++told_of_cancellation;
+  co_return context.cancelled();
 }
 
 /// Values small and large between all ranks, coroutines that run, tasks and awaits that wait; then
@@ -259,6 +273,35 @@ TEST_CASE("coroutines begin while functions keep all threads", "[graph][life][th
           CHECK(opened);
         }
       });
+}
+
+TEST_CASE("coroutines end in any order, and a cancellation reaches the others", "[graph][life]") {
+  waiting_timers.assign(10, nullptr);
+  told_of_cancellation = 0;
+  const auto why = error_of_scope(
+      {}, +[](graph::scope& s) -> task {
+        auto f = s.tasks<&waits_at_timer>("f", graph::block_cyclic(s.size(), 1));
+        for (int i = 0; i < 10; ++i) f(s.rank(), i).spawn(i);
+        while (std::count(waiting_timers.begin(), waiting_timers.end(), nullptr) != 0) {
+          co_await pause(1ms);
+        }
+        for (const int i : {3, 0, 9, 5}) {
+          waiting_timers[static_cast<std::size_t>(i)]->cancel();
+          const bool was_cancelled = co_await f(s.rank(), i).get();
+          CHECK_FALSE(was_cancelled);
+        }
+        auto never = s.tasks<int>("never", graph::on(0));
+        auto done = s.tasks<int>("done", graph::block_cyclic(s.size(), 1));
+        done(s.rank()).put(1);
+        if (s.rank() == 0) {
+          for (int i = 0; i < s.size(); ++i) co_await done(i).get();
+          s.cancel("enough");
+        }
+        static_cast<void>(co_await never().get());
+      });
+  REQUIRE(why);
+  CHECK(why->code() == errc::cancelled);
+  CHECK(told_of_cancellation == 6);
 }
 
 TEST_CASE("a context ends with functions on threads", "[graph][life][threads]") {

@@ -53,6 +53,7 @@ class running_coroutine {
  public:
   asio::cancellation_signal signal;
   machine::task_index index = 0;
+  std::size_t place = 0;  // among those of its scope
 };
 
 template <class Any>
@@ -251,9 +252,15 @@ class scope_on_node final : public open_scope {
   }
   /// One that can be put off has been started.
   void started() noexcept { put_off_ = std::min(put_off_, node_->ready_count()); }
-  void began(const std::shared_ptr<running_coroutine>& one) { running_.push_back(one); }
+  void began(const std::shared_ptr<running_coroutine>& one) {
+    one->place = running_.size();
+    running_.push_back(one);
+  }
   void ended(const running_coroutine& one) {
-    std::erase_if(running_, [&](const auto& each) { return each.get() == &one; });
+    std::shared_ptr<running_coroutine>& last = running_.back();
+    last->place = one.place;
+    std::swap(running_[one.place], last);
+    running_.pop_back();
   }
   /// The context goes away.
   void drop_waiters() noexcept {
