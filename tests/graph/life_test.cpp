@@ -296,6 +296,7 @@ TEST_CASE("coroutines end in any order, and a cancellation reaches the others", 
         if (s.rank() == 0) {
           for (int i = 0; i < s.size(); ++i) co_await done(i).get();
           s.cancel("enough");
+          CHECK(s.cancelled());
         }
         static_cast<void>(co_await never().get());
       });

@@ -196,6 +196,7 @@ class scope_on_node final : public open_scope {
   }
   void cancel(machine::failure cause) override {
     node_->cancel(std::move(cause));
+    if (node_->cause()) cancelled_.store(true, std::memory_order_relaxed);
     owner_.wake();
   }
   [[nodiscard]] std::string text_of(const machine::task_name& task) const override {
