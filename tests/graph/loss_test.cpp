@@ -62,6 +62,22 @@ task loses(graph::scope& s, cohort::communicator world) {
   if (s.rank() != last) CHECK(why->rank() == last);
 }
 
+/// Rank 0 is not in it.
+task loses_without_first(graph::scope& s, cohort::communicator world) {
+  const int last = s.size() - 1;
+  auto f = s.tasks<&doubled>("f", graph::block_cyclic(s.size(), 1));
+  f(s.rank(), 0).spawn(s.rank());
+  f(s.rank(), 1).spawn(s.rank());
+  const int got = co_await f(s.rank() == last ? 1 : last, 0).get();
+  CHECK(got == 2 * (s.rank() == last ? 1 : last));
+  co_await meet(world);
+  own_rank = s.rank();
+  cut_off = last;
+  const auto why = co_await error_of(f(s.rank() == last ? 1 : last, 1).get());
+  REQUIRE(why);
+  CHECK(why->code() == errc::peer_lost);
+}
+
 task waits(graph::scope& s, cohort::communicator world) {
   const int last = s.size() - 1;
   auto source = s.tasks<int>("source", graph::on(0));
@@ -175,6 +191,33 @@ TEST_CASE("a rank that is lost breaks the scope up, and close ends", "[graph][lo
   });
   REQUIRE(found);
   CHECK(found->code() == errc::peer_lost);
+}
+
+TEST_CASE("a rank that has left keeps no scope that breaks up from closing", "[graph][loss]") {
+  int size = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (size < 3) return;
+  std::optional<graph::error> found;
+  cohort_test::on_world([&](cohort::communicator world) -> task {
+    std::optional<graph::tasks> all(std::in_place, world);
+    if (world.rank() == 0) {
+      all.reset();
+      co_await meet(world);
+    } else {
+      auto running = all->run("test", &loses_without_first, world);
+      try {
+        co_await std::move(running);
+      } catch (const graph::error& why) {
+        found = why;
+      }
+    }
+    cut_off = -1;
+    co_await meet(world);
+  });
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  REQUIRE(found.has_value() == (rank != 0));
+  if (found) CHECK(found->code() == errc::peer_lost);
 }
 
 TEST_CASE("what waits is told by the homes of what it waits for", "[graph][loss]") {

@@ -528,6 +528,34 @@ TEST_CASE("large values go one after the other where there is one tag") {
   check_closed(all);
 }
 
+TEST_CASE("who has left needs not say goodbye in a scope that breaks up") {
+  fake_ranks all(4);
+  all.all_end(window_end::fence);
+  for (int rank = 0; rank < 4; ++rank) all.end(rank, window_end::close);
+  const auto is_closed = [&](int rank) { return all.of(rank).closed(); };
+  // The end comes to rank 3 through rank 1, which is lost first.
+  while (!is_closed(0) || !is_closed(1) || !is_closed(2)) {
+    for (const int from : {3, 2, 1, 0}) {
+      all.run_scope(from, all.in(from));
+      for (int to = 0; to < 4; ++to) {
+        if (!is_closed(1) || to != 3) all.pass_packet(from, to);
+      }
+    }
+  }
+  REQUIRE_FALSE(is_closed(3));
+  all.kill(1);
+  all.tell_lost(3, 1);
+  all.at(3).point->left(0);
+  CHECK_FALSE(is_closed(3));
+  all.at(3).point->left(2);
+  CHECK(is_closed(3));
+  CHECK(all.of(3).report().cancelled);
+  // It knows that from the beginning where it opens another one.
+  node& next = all.open(3, 1);
+  next.end_window(0, window_end::close);
+  CHECK(next.closed());
+}
+
 TEST_CASE("a grant with a tag that there is not is refused") {
   fake_ranks all(2, {}, 4);
   all.spawn(0, "a0", {}, makes_large);

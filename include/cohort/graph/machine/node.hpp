@@ -269,6 +269,7 @@ class basic_node {
   void on_cancel(int from, const cancel_message& one);
   void disconnect(int rank, const std::string& why);
   void lose(int rank, const std::string& why);
+  void heard_goodbye(int rank);
   void break_up(failure cause);
   void leave();
 

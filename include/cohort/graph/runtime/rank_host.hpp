@@ -116,6 +116,7 @@ class rank_host final : public host,
   void end() override {
     ended_ = true;
     timer_.reset();
+    until_others_leave_.reset();
     scheduler_.stop();
     messenger_.leave_to_mpi();
   }
@@ -254,9 +255,18 @@ class rank_host final : public host,
       self->wake();
     });
   }
+  // Nobody waits for this rank any more once all are told that it leaves. It waits for them to free
+  // the communicators, but not for long. [graph X6]
   void try_to_close() {
-    if (closed_ || !open_.empty() || !messenger_.is_quiet()) return;
+    if (closed_ || !open_.empty()) return;
+    if (!messenger_.leave()) {
+      if (until_others_leave_) return;
+      until_others_leave_.emplace(engine_.context(), engine_.drain_bound());
+      until_others_leave_->async_wait([self = this->shared_from_this()](const std::error_code&) {});
+      return;
+    }
     closed_ = true;
+    until_others_leave_.reset();
     timer_.reset();
     messenger_.close();
   }
@@ -290,8 +300,8 @@ class rank_host final : public host,
   }
 
   // ---- comm::mailbox::owner ----
-  void received(int from, unsigned, std::span<const std::byte> message) override {
-    if (!ended_) messenger_.received(from, message);
+  void received(int from, unsigned kind, std::span<const std::byte> message) override {
+    if (!ended_) messenger_.received(from, kind, message);
   }
   void sent(int to, std::error_code failed) override {
     if (ended_) return;
@@ -321,6 +331,7 @@ class rank_host final : public host,
   std::optional<asio::steady_timer> timer_;
   std::optional<clock::time_point> wants_until_;
   std::optional<clock::time_point> announcements_until_;
+  std::optional<asio::steady_timer> until_others_leave_;  // keeps the loop
   bool timer_waits_ = false;
   bool leaving_ = false;
   bool ended_ = false;
