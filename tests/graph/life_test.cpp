@@ -4,6 +4,7 @@
 // How graphs are taken down: with tasks, awaits and large values under way; and that a rank which
 // waits sleeps.
 #include <cohort/comm.hpp>
+#include <cohort/core/log.hpp>
 #include <cohort/graph.hpp>
 #include <cohort/progress/future.hpp>
 
@@ -162,6 +163,9 @@ TEST_CASE("graph::tasks goes without a scope, and again", "[graph][life]") {
 }
 
 TEST_CASE("a deadline of run cancels the scope, which closes on all ranks", "[graph][life]") {
+  const cohort::log::capture lines;
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   cohort_test::on_world([&](cohort::communicator world) -> task {
     graph::tasks all(world);
     bool begun = false;
@@ -184,6 +188,7 @@ TEST_CASE("a deadline of run cancels the scope, which closes on all ranks", "[gr
       REQUIRE(found);
       CHECK(found->code() == errc::cancelled);
       CHECK(found->rank() == 0);
+      CHECK(has(found->what(), "an await of kept(1)"));
     }
     // The same name again: all ranks are out of the first one.
     auto second = all.run("test", [](graph::scope& s) -> task {
@@ -195,6 +200,8 @@ TEST_CASE("a deadline of run cancels the scope, which closes on all ranks", "[gr
     co_await std::move(second);
   });
   CHECK(counted::alive == 0);
+  CHECK(lines.contains("the run of 'test' was cancelled; here waited: ") == (rank == 0));
+  CHECK(lines.contains("kept(1) of rank ") == (rank == 0));
 }
 
 TEST_CASE("a fence that is cancelled cancels the scope", "[graph][life]") {

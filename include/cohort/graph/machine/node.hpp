@@ -150,8 +150,8 @@ class basic_node {
   void flush_comparisons();
 
   // ---- stall reports (graph Q1) ----
-  /// Asks the homes of all that waits here. One that is under way is given up.
-  void start_report();
+  /// Asks the homes of all that waits here, and of these. One that is under way is given up.
+  void start_report(std::span<const task_index> also = {});
   /// Whether all that were asked have answered.
   [[nodiscard]] bool has_report() const noexcept { return asked_.empty(); }
   /// What has been answered; homes that have not are silent.

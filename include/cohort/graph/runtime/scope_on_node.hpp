@@ -152,13 +152,15 @@ class scope_on_node final : public open_scope {
     }
     owner_.wake();
   }
-  void withdraw(waiter& one) override {
+  void withdraw(const machine::task_name& task, waiter& one) override {
     const auto at = waiting_.find(one.number);
     if (at == waiting_.end() || at->second != &one) return;  // it has ended
     waiting_.erase(at);
     node_->withdraw(one.number);
-    one.error = std::make_exception_ptr(
-        std::system_error(asio::error::operation_aborted, "graph: an await"));
+    if (withdrawn_.size() == most_told) withdrawn_.clear();
+    withdrawn_.push_back(node_->record_of(task));
+    one.error = std::make_exception_ptr(std::system_error(
+        asio::error::operation_aborted, "graph: an await of " + node_->text_of(task)));
     one.end();
     owner_.wake();
   }
@@ -176,11 +178,16 @@ class scope_on_node final : public open_scope {
     cause.code = errc::cancelled;
     cause.rank = rank_;
     cause.text = "the await of the window's end was cancelled";
+    node_->start_report();
+    const std::string waited = machine::text_of(node_->take_report());
+    if (!waited.empty()) cause.text += "; here waited: " + waited;
     cancel(std::move(cause));
   }
-  void ask(waiter& one) override {
+  void ask(waiter& one, bool withdrawn) override {
     // Not anew while others ask: homes that have had their time would count as silent.
-    if (asking_.empty()) node_->start_report();
+    if (asking_.empty())
+      node_->start_report(withdrawn ? std::span<const machine::task_index>(withdrawn_)
+                                    : std::span<const machine::task_index>());
     asking_.push_back(&one);
     owner_.wake();
   }
@@ -325,6 +332,7 @@ class scope_on_node final : public open_scope {
     note(report);
     owner_.window_ended(report);
     window_ = window_number();
+    withdrawn_.clear();
     for (waiter* const one : std::exchange(at_window_, {})) {
       one->report = report;
       one->end();
@@ -377,7 +385,8 @@ class scope_on_node final : public open_scope {
   std::vector<waiter*> asking_;
   std::vector<std::shared_ptr<running_coroutine>> running_;
   std::size_t put_off_ = 0;
-  std::vector<machine::action> actions_;  // of one round
+  std::vector<machine::task_index> withdrawn_;  // in this window, the last ones
+  std::vector<machine::action> actions_;        // of one round
 };
 
 }  // namespace cohort::graph::runtime
