@@ -8,11 +8,33 @@
 #include "graph/fake_ranks.hpp"
 #include "graph/inspector.hpp"
 
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
 using namespace graph_test;
 using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+/// How many there are memory for; no number: for all.
+std::optional<std::size_t> allocations_left;
+
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  if (allocations_left && (*allocations_left)-- == 0) {
+    allocations_left.reset();
+    throw std::bad_alloc();
+  }
+  if (void* const block = std::malloc(bytes == 0 ? 1 : bytes)) return block;
+  throw std::bad_alloc();
+}
+void operator delete(void* block) noexcept { std::free(block); }
+void operator delete(void* block, std::size_t) noexcept { std::free(block); }
 
 namespace {
 
@@ -526,6 +548,38 @@ TEST_CASE("large values go one after the other where there is one tag") {
   CHECK(all.most_transfers == 1);
   all.all_end(window_end::close);
   check_closed(all);
+}
+
+TEST_CASE("a node for which there is no memory is not left in its endpoint") {
+  for (std::size_t allocations = 0;; ++allocations) {
+    endpoint sender(1, 2);
+    endpoint point(0, 2);
+    node_options options;
+    options.ranks = 2;
+    options.rank = 1;
+    node other(sender, scope_id{0, 0}, options);
+    failure cause;
+    cause.code = errc::cancelled;
+    other.cancel(cause);
+    std::vector<std::byte> packet;
+    REQUIRE(sender.take_message(0, packet));
+    point.receive(1, packet);  // parked until the scope is open
+    options.rank = 0;
+    std::optional<node> here;
+    allocations_left = allocations;
+    try {
+      here.emplace(point, scope_id{0, 0}, options);
+    } catch (const std::bad_alloc&) {
+      allocations_left.reset();
+      CHECK(point.open_nodes().empty());
+      point.lost(1);
+      continue;
+    }
+    allocations_left.reset();
+    CHECK(allocations > 5);
+    CHECK(here->cause());
+    break;
+  }
 }
 
 TEST_CASE("who has left needs not say goodbye in a scope that breaks up") {

@@ -163,6 +163,10 @@ class basic_node {
   friend struct inspector;
   using index = std::uint32_t;
 
+  struct alone {};
+  /// One that its endpoint does not know yet.
+  basic_node(alone, basic_endpoint<Any>& owner, scope_id id, const node_options& options);
+
   // front: names, spawns and their refusals
   [[nodiscard]] index resolve(index task, const definition_view& what, spawn_site site, bool here);
   spawn_result refuse_elsewhere(const task_name& task, spawn_site site);
