@@ -166,7 +166,7 @@ class tasks {
     auto closing = open.close();
     static_cast<void>(co_await std::move(closing));
     co_await asio::this_coro::throw_if_cancelled(throws);
-    if (!thrown) thrown = open.verdict();
+    thrown = open.verdict(std::move(thrown));
     if (thrown) std::rethrow_exception(thrown);
     co_return kept.take();
   }
