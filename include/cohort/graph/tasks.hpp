@@ -76,8 +76,10 @@ inline void warn_of_waiting(int rank, const std::string& scope, const stall_repo
 
 /// What this rank shares with the others to execute graphs: made once, for many scopes. It must
 /// outlive them. The constructor is collective over `world`, and does not block: communicators are
-/// made in the background, and scopes can be opened at once.
-/// *Threads*: that of the loop.
+/// made in the background, and scopes can be opened at once. If ranks run different programs, `run`
+/// throws graph::error with errc::binary_mismatch on all of them. Nor does the destructor block;
+/// but `io.run()` goes on until all ranks have come to it, or until `engine_options::drain` has
+/// passed. *Threads*: that of the loop.
 class tasks {
  public:
   template <std::same_as<communicator> Communicator>
