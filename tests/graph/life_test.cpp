@@ -4,11 +4,13 @@
 // How graphs are taken down: with tasks, awaits and large values under way; and that a rank which
 // waits sleeps.
 #include <cohort/comm.hpp>
+#include <cohort/core/log.hpp>
 #include <cohort/graph.hpp>
 #include <cohort/progress/future.hpp>
 
 #include <asio/experimental/awaitable_operators.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -62,6 +64,32 @@ int spins(graph::task_context& context, int) {
 int spins_unaware(int) {
   while (!stops.load()) std::this_thread::yield();
   return 1;
+}
+
+std::atomic<bool> gate_is_open{false};
+task opens_gate() {
+  gate_is_open = true;
+  co_return;
+}
+bool waits_for_gate() {
+  const auto until = std::chrono::steady_clock::now() + cohort_test::patient(10s);
+  while (!gate_is_open.load() && std::chrono::steady_clock::now() < until) {
+    std::this_thread::yield();
+  }
+  return gate_is_open;
+}
+
+std::vector<asio::steady_timer*> waiting_timers;
+int told_of_cancellation = 0;
+/// Until its timer is cancelled, or the scope: whether it was that.
+asio::awaitable<bool> waits_at_timer(graph::task_context& context, int number) {
+  CHECK_FALSE(context.cancelled());
+  asio::steady_timer timer(co_await asio::this_coro::executor, std::chrono::hours(1));
+  waiting_timers[static_cast<std::size_t>(number)] = &timer;
+  std::error_code ended;
+  co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ended));
+  if (context.cancelled()) ++told_of_cancellation;
+  co_return context.cancelled();
 }
 
 /// Values small and large between all ranks, coroutines that run, tasks and awaits that wait; then
@@ -135,6 +163,9 @@ TEST_CASE("graph::tasks goes without a scope, and again", "[graph][life]") {
 }
 
 TEST_CASE("a deadline of run cancels the scope, which closes on all ranks", "[graph][life]") {
+  const cohort::log::capture lines;
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   cohort_test::on_world([&](cohort::communicator world) -> task {
     graph::tasks all(world);
     bool begun = false;
@@ -157,6 +188,7 @@ TEST_CASE("a deadline of run cancels the scope, which closes on all ranks", "[gr
       REQUIRE(found);
       CHECK(found->code() == errc::cancelled);
       CHECK(found->rank() == 0);
+      CHECK(has(found->what(), "an await of kept(1)"));
     }
     // The same name again: all ranks are out of the first one.
     auto second = all.run("test", [](graph::scope& s) -> task {
@@ -168,6 +200,8 @@ TEST_CASE("a deadline of run cancels the scope, which closes on all ranks", "[gr
     co_await std::move(second);
   });
   CHECK(counted::alive == 0);
+  CHECK(lines.contains("the run of 'test' was cancelled; here waited: ") == (rank == 0));
+  CHECK(lines.contains("kept(1) of rank ") == (rank == 0));
 }
 
 TEST_CASE("a fence that is cancelled cancels the scope", "[graph][life]") {
@@ -229,6 +263,53 @@ TEST_CASE("functions on threads end before their scope does", "[graph][life][thr
       });
   REQUIRE(why);
   CHECK(why->code() == errc::cancelled);
+}
+
+TEST_CASE("coroutines begin while functions keep all threads", "[graph][life][threads]") {
+  const auto options = graph::tasks_options().on_threads(1);
+  gate_is_open = false;
+  in_scope(
+      options, +[](graph::scope& s) -> task {
+        auto open = s.tasks<&opens_gate>("open", graph::block_cyclic(s.size(), 1));
+        auto wait = s.tasks<&waits_for_gate>("wait", graph::block_cyclic(s.size(), 1));
+        wait(s.rank(), 0).spawn();
+        open(s.rank(), 0).spawn();
+        for (int i = 1; i < 20; ++i) wait(s.rank(), i).spawn();
+        for (int i = 0; i < 20; ++i) {
+          const bool opened = co_await wait(s.rank(), i).get();
+          CHECK(opened);
+        }
+      });
+}
+
+TEST_CASE("coroutines end in any order, and a cancellation reaches the others", "[graph][life]") {
+  waiting_timers.assign(10, nullptr);
+  told_of_cancellation = 0;
+  const auto why = error_of_scope(
+      {}, +[](graph::scope& s) -> task {
+        auto f = s.tasks<&waits_at_timer>("f", graph::block_cyclic(s.size(), 1));
+        for (int i = 0; i < 10; ++i) f(s.rank(), i).spawn(i);
+        while (std::count(waiting_timers.begin(), waiting_timers.end(), nullptr) != 0) {
+          co_await pause(1ms);
+        }
+        for (const int i : {3, 0, 9, 5}) {
+          waiting_timers[static_cast<std::size_t>(i)]->cancel();
+          const bool was_cancelled = co_await f(s.rank(), i).get();
+          CHECK_FALSE(was_cancelled);
+        }
+        auto never = s.tasks<int>("never", graph::on(0));
+        auto done = s.tasks<int>("done", graph::block_cyclic(s.size(), 1));
+        done(s.rank()).put(1);
+        if (s.rank() == 0) {
+          for (int i = 0; i < s.size(); ++i) co_await done(i).get();
+          s.cancel("enough");
+          CHECK(s.cancelled());
+        }
+        static_cast<void>(co_await never().get());
+      });
+  REQUIRE(why);
+  CHECK(why->code() == errc::cancelled);
+  CHECK(told_of_cancellation == 6);
 }
 
 TEST_CASE("a context ends with functions on threads", "[graph][life][threads]") {

@@ -7,8 +7,10 @@
 #include <cohort/mpi/lock.hpp>
 #include <cohort/progress/future.hpp>
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <optional>
 #include <string>
 
@@ -21,7 +23,19 @@ namespace {
 std::atomic<int> cut_off{-1};
 int own_rank = -1;
 
+/// Says that it is another program, where programs are compared.
+std::atomic<bool> is_other_program{false};
+
 }  // namespace
+
+extern "C" int MPI_Iallgather(const void* in, int in_count, MPI_Datatype in_type, void* out,
+                              int out_count, MPI_Datatype out_type, MPI_Comm comm,
+                              MPI_Request* request) {
+  static std::array<std::byte, 32> other{};
+  const bool programs = in_count == 32 && in_type == MPI_BYTE && is_other_program.load();
+  return PMPI_Iallgather(programs ? other.data() : in, in_count, in_type, out, out_count, out_type,
+                         comm, request);
+}
 
 /// Takes the place of MPI's.
 extern "C" int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag,
@@ -60,6 +74,22 @@ task loses(graph::scope& s, cohort::communicator world) {
   CHECK(why->code() == errc::peer_lost);
   CHECK(has(why->what(), "is lost"));
   if (s.rank() != last) CHECK(why->rank() == last);
+}
+
+/// Rank 0 is not in it.
+task loses_without_first(graph::scope& s, cohort::communicator world) {
+  const int last = s.size() - 1;
+  auto f = s.tasks<&doubled>("f", graph::block_cyclic(s.size(), 1));
+  f(s.rank(), 0).spawn(s.rank());
+  f(s.rank(), 1).spawn(s.rank());
+  const int got = co_await f(s.rank() == last ? 1 : last, 0).get();
+  CHECK(got == 2 * (s.rank() == last ? 1 : last));
+  co_await meet(world);
+  own_rank = s.rank();
+  cut_off = last;
+  const auto why = co_await error_of(f(s.rank() == last ? 1 : last, 1).get());
+  REQUIRE(why);
+  CHECK(why->code() == errc::peer_lost);
 }
 
 task waits(graph::scope& s, cohort::communicator world) {
@@ -177,6 +207,33 @@ TEST_CASE("a rank that is lost breaks the scope up, and close ends", "[graph][lo
   CHECK(found->code() == errc::peer_lost);
 }
 
+TEST_CASE("a rank that has left keeps no scope that breaks up from closing", "[graph][loss]") {
+  int size = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (size < 3) return;
+  std::optional<graph::error> found;
+  cohort_test::on_world([&](cohort::communicator world) -> task {
+    std::optional<graph::tasks> all(std::in_place, world);
+    if (world.rank() == 0) {
+      all.reset();
+      co_await meet(world);
+    } else {
+      auto running = all->run("test", &loses_without_first, world);
+      try {
+        co_await std::move(running);
+      } catch (const graph::error& why) {
+        found = why;
+      }
+    }
+    cut_off = -1;
+    co_await meet(world);
+  });
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  REQUIRE(found.has_value() == (rank != 0));
+  if (found) CHECK(found->code() == errc::peer_lost);
+}
+
 TEST_CASE("what waits is told by the homes of what it waits for", "[graph][loss]") {
   cohort_test::on_world([&](cohort::communicator world) -> task {
     graph::tasks all(world);
@@ -189,6 +246,33 @@ TEST_CASE("a home that does not answer is silent", "[graph][loss]") {
   int size = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (size > 1) in_scope(&silent);
+}
+
+TEST_CASE("ranks that run another program are named, on all ranks", "[graph][loss]") {
+  int rank = 0;
+  int size = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (size == 1) return;
+  cohort_test::on_world([&](cohort::communicator world) -> task {
+    is_other_program = rank == 1 || rank == 3;
+    const graph::tasks all(world);
+    for (int i = 0; i < 2; ++i) {  // before they are known, and after
+      std::optional<graph::error> found;
+      auto running = all.run("test", &placed);
+      try {
+        co_await std::move(running);
+      } catch (const graph::error& why) {
+        found = why;
+      }
+      REQUIRE(found);
+      CHECK(found->code() == errc::binary_mismatch);
+      CHECK(has(found->what(),
+                size < 4 ? "rank 1 and rank 0 differ" : "ranks 1, 3 and rank 0 differ"));
+    }
+    is_other_program = false;
+    co_await meet(world);
+  });
 }
 
 TEST_CASE("a placement is a function, too", "[graph][loss]") { in_scope(&placed); }

@@ -8,11 +8,33 @@
 #include "graph/fake_ranks.hpp"
 #include "graph/inspector.hpp"
 
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
 using namespace graph_test;
 using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+/// How many there are memory for; no number: for all.
+std::optional<std::size_t> allocations_left;
+
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  if (allocations_left && (*allocations_left)-- == 0) {
+    allocations_left.reset();
+    throw std::bad_alloc();
+  }
+  if (void* const block = std::malloc(bytes == 0 ? 1 : bytes)) return block;
+  throw std::bad_alloc();
+}
+void operator delete(void* block) noexcept { std::free(block); }
+void operator delete(void* block, std::size_t) noexcept { std::free(block); }
 
 namespace {
 
@@ -526,6 +548,96 @@ TEST_CASE("large values go one after the other where there is one tag") {
   CHECK(all.most_transfers == 1);
   all.all_end(window_end::close);
   check_closed(all);
+}
+
+TEST_CASE("a node for which there is no memory is not left in its endpoint") {
+  for (std::size_t allocations = 0;; ++allocations) {
+    endpoint sender(1, 2);
+    endpoint point(0, 2);
+    node_options options;
+    options.ranks = 2;
+    options.rank = 1;
+    node other(sender, scope_id{0, 0}, options);
+    failure cause;
+    cause.code = errc::cancelled;
+    other.cancel(cause);
+    std::vector<std::byte> packet;
+    REQUIRE(sender.take_message(0, packet));
+    point.receive(1, packet);  // parked until the scope is open
+    options.rank = 0;
+    std::optional<node> here;
+    allocations_left = allocations;
+    try {
+      here.emplace(point, scope_id{0, 0}, options);
+    } catch (const std::bad_alloc&) {
+      allocations_left.reset();
+      CHECK(point.open_nodes().empty());
+      point.lost(1);
+      continue;
+    }
+    allocations_left.reset();
+    CHECK(allocations > 5);
+    CHECK(here->cause());
+    break;
+  }
+}
+
+TEST_CASE("who has left needs not say goodbye in a scope that breaks up") {
+  fake_ranks all(4);
+  all.all_end(window_end::fence);
+  for (int rank = 0; rank < 4; ++rank) all.end(rank, window_end::close);
+  const auto is_closed = [&](int rank) { return all.of(rank).closed(); };
+  // The end comes to rank 3 through rank 1, which is lost first.
+  while (!is_closed(0) || !is_closed(1) || !is_closed(2)) {
+    for (const int from : {3, 2, 1, 0}) {
+      all.run_scope(from, all.in(from));
+      for (int to = 0; to < 4; ++to) {
+        if (!is_closed(1) || to != 3) all.pass_packet(from, to);
+      }
+    }
+  }
+  REQUIRE_FALSE(is_closed(3));
+  all.kill(1);
+  all.tell_lost(3, 1);
+  all.at(3).point->left(0);
+  CHECK_FALSE(is_closed(3));
+  all.at(3).point->left(2);
+  CHECK(is_closed(3));
+  CHECK(all.of(3).report().cancelled);
+  // It knows that from the beginning where it opens another one.
+  node& next = all.open(3, 1);
+  next.end_window(0, window_end::close);
+  CHECK(next.closed());
+}
+
+TEST_CASE("a grant with a tag that there is not is refused") {
+  fake_ranks all(2, {}, 4);
+  all.spawn(0, "a0", {}, makes_large);
+  const auto a = all.await(1, "a0");
+  all.pass_packet(1, 0);
+  all.run_scope(0, all.in(0));
+  const key what = all.name(0, "a0").what;
+  const auto granted = [&](std::uint32_t tag) {
+    std::vector<std::byte> messages;
+    cohort::wire::writer in(messages);
+    const std::vector<std::byte> body = cohort::wire::encode(grant_message{what, tag});
+    in.byte(static_cast<std::uint8_t>(message_kind::grant));
+    in.varint(0);
+    in.varint(body.size());
+    in.raw(body);
+    std::vector<std::byte> packet;
+    cohort::wire::writer out(packet);
+    out.put(scope_id{0, 0});
+    out.varint(messages.size());
+    out.raw(messages);
+    all.at(0).point->receive(1, packet);
+  };
+  for (const std::uint32_t tag : {4U, 1U << 30U, ~0U}) {
+    CHECK_THROWS_AS(granted(tag), std::system_error);
+    CHECK(all.of(0).actions().empty());
+  }
+  granted(3);
+  CHECK(all.of(0).actions().size() == 1);
 }
 
 TEST_CASE("without credit values are offered, and credit comes back with their use") {

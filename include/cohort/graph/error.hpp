@@ -43,8 +43,9 @@ namespace runtime {
 }  // namespace runtime
 
 /// What an await, a fence or the run of a scope throws. Its code is one of errc: task_failed,
-/// not_spawned, cycle, diverged, taken, stale_name, not_local, cancelled, closed, peer_lost. The
-/// exception of a task is nested in it, as far as its type can travel: see core/exception.hpp.
+/// not_spawned, cycle, diverged, taken, stale_name, not_local, cancelled, closed, peer_lost,
+/// binary_mismatch. The exception of a task is nested in it, as far as its type can travel: see
+/// core/exception.hpp.
 class error : public cohort::error {
  public:
   explicit error(const failure& why)

@@ -40,7 +40,9 @@ class task_context {
   [[nodiscard]] std::string name() const { return scope_.name_of(index_); }
   /// What this task computes: see task_hash. *Throws* as task::hash.
   [[nodiscard]] task_hash hash() const { return scope_.hash_of(index_); }
-  /// Whether the scope has been cancelled. A coroutine learns of it by its cancellation too.
+  /// Whether the scope has been cancelled, as far as this rank has heard. A coroutine learns of it
+  /// by its cancellation too. Always false in a function: it holds the loop, which would hear of
+  /// it.
   [[nodiscard]] bool cancelled() const noexcept { return scope_.is_cancelled(); }
 
   /// As of a scope.

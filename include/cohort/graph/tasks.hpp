@@ -10,10 +10,12 @@
 
 #include <cohort/comm/communicator.hpp>
 #include <cohort/core/asio.hpp>
+#include <cohort/core/log.hpp>
 #include <cohort/graph/runtime/host.hpp>
 #include <cohort/graph/scope.hpp>
 #include <cohort/graph/scope_options.hpp>
 
+#include <chrono>
 #include <concepts>
 #include <exception>
 #include <memory>
@@ -63,12 +65,21 @@ asio::awaitable<std::exception_ptr> outcome_of_program(asio::awaitable<T> work,
   co_return nullptr;
 }
 
+/// A program was cancelled, by a deadline perhaps: tells what it has waited for.
+inline void warn_of_waiting(int rank, const std::string& scope, const stall_report& waited) {
+  if (waited.tasks.empty()) return;
+  log::write(log::level::warning, "rank " + std::to_string(rank) + ": graph: the run of '" + scope +
+                                      "' was cancelled; here waited: " + text_of(waited));
+}
+
 }  // namespace runtime
 
 /// What this rank shares with the others to execute graphs: made once, for many scopes. It must
 /// outlive them. The constructor is collective over `world`, and does not block: communicators are
-/// made in the background, and scopes can be opened at once.
-/// *Threads*: that of the loop.
+/// made in the background, and scopes can be opened at once. If ranks run different programs, `run`
+/// throws graph::error with errc::binary_mismatch on all of them. Nor does the destructor block;
+/// but `io.run()` goes on until all ranks have come to it, or until `engine_options::drain` has
+/// passed. *Threads*: that of the loop.
 class tasks {
  public:
   template <std::same_as<communicator> Communicator>
@@ -93,6 +104,8 @@ class tasks {
   /// graph::error if there was a divergence or a failure in any window, also where the program has
   /// seen it in the report of a fence or at an await: to go on, catch it.
   /// *Cancellation* is that of what the program awaits, or of the closing, which cancels the scope.
+  /// If the program ends by it, what has waited on this rank is logged before, as far as the homes
+  /// tell within 100 ms.
   template <class Result, class... Parameters>
   asio::awaitable<typename runtime::program_result<Result>::type> run(
       scope_options with, Result (*program)(scope&, Parameters...),
@@ -142,16 +155,26 @@ class tasks {
       thrown = co_await std::move(work);
     }
     // What has cancelled the program must not keep the scope from closing.
+    const asio::cancellation_state state = co_await asio::this_coro::cancellation_state;
+    const bool stopped = state.cancelled() != asio::cancellation_type::none;
     const bool throws = co_await asio::this_coro::throw_if_cancelled();
     co_await asio::this_coro::throw_if_cancelled(false);
+    if (thrown && stopped && !mine.cancelled()) {
+      auto asking = runtime::ask_within(&*open, (*open).opening(), time_to_tell, true);
+      const stall_report waited = co_await std::move(asking);
+      runtime::warn_of_waiting(mine.rank(), with.name(), waited);
+    }
     if (thrown) mine.cancel(thrown);
     auto closing = open.close();
     static_cast<void>(co_await std::move(closing));
     co_await asio::this_coro::throw_if_cancelled(throws);
-    if (!thrown) thrown = open.verdict();
+    thrown = open.verdict(std::move(thrown));
     if (thrown) std::rethrow_exception(thrown);
     co_return kept.take();
   }
+
+  /// To homes, when it is cancelled: see `run`.
+  static constexpr auto time_to_tell = std::chrono::milliseconds(100);
 
   std::shared_ptr<runtime::host> host_;
 };

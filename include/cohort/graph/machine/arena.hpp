@@ -81,6 +81,11 @@ class number_ring {
       grow();
     slots_[last_++ & (most_ - 1)] = one;
   }
+  [[nodiscard]] std::uint32_t newest() const noexcept { return slots_[(last_ - 1) & (most_ - 1)]; }
+  void newest_becomes_oldest() noexcept {
+    const std::uint32_t one = take_newest();
+    slots_[--first_ & (most_ - 1)] = one;
+  }
   [[nodiscard]] std::uint32_t take_newest() noexcept { return slots_[--last_ & (most_ - 1)]; }
   [[nodiscard]] std::uint32_t take_oldest() noexcept { return slots_[first_++ & (most_ - 1)]; }
   void clear() noexcept { first_ = last_ = 0; }

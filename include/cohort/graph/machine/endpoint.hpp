@@ -36,6 +36,7 @@ class basic_endpoint {
   basic_endpoint(int rank, int ranks, int tags_per_pair = 16)
       : rank_(rank),
         lost_(static_cast<std::size_t>(ranks)),
+        left_(static_cast<std::size_t>(ranks)),
         out_(ranks),
         tags_(ranks, tags_per_pair) {}
   basic_endpoint(const basic_endpoint&) = delete;
@@ -89,6 +90,14 @@ class basic_endpoint {
   }
   [[nodiscard]] bool is_lost(int rank) const noexcept {
     return lost_[static_cast<std::size_t>(rank)];
+  }
+  /// That rank has said that it has no scope open, and opens none any more (graph X6).
+  void left(int rank) {
+    left_[static_cast<std::size_t>(rank)] = true;
+    for (node_type* const one : nodes_) one->heard_goodbye(rank);
+  }
+  [[nodiscard]] bool has_left(int rank) const noexcept {
+    return left_[static_cast<std::size_t>(rank)];
   }
   /// Those that were made and are not destroyed, also when they have closed.
   [[nodiscard]] std::span<node_type* const> open_nodes() const noexcept { return nodes_; }
@@ -175,6 +184,7 @@ class basic_endpoint {
 
   int rank_;
   std::vector<bool> lost_;
+  std::vector<bool> left_;
   std::map<int, std::string> reasons_;
   outbox out_;
   tag_lists<node_type> tags_;

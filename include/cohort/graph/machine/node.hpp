@@ -104,6 +104,12 @@ class basic_node {
     if (ready_.empty()) return std::nullopt;
     return start_ready(ready_.take_oldest());
   }
+  /// What the newest one runs, if one is ready.
+  [[nodiscard]] std::uint32_t function_of_newest() const noexcept {
+    return definitions_[records_[ready_.newest()].definition].function;
+  }
+  /// It becomes the oldest.
+  void put_off_newest() noexcept { ready_.newest_becomes_oldest(); }
   [[nodiscard]] bool has_ready() const noexcept { return !ready_.empty(); }
   [[nodiscard]] std::size_t ready_count() const noexcept { return ready_.size(); }
   void ended(task_index which, content_ptr what);
@@ -144,8 +150,8 @@ class basic_node {
   void flush_comparisons();
 
   // ---- stall reports (graph Q1) ----
-  /// Asks the homes of all that waits here. One that is under way is given up.
-  void start_report();
+  /// Asks the homes of all that waits here, and of these. One that is under way is given up.
+  void start_report(std::span<const task_index> also = {});
   /// Whether all that were asked have answered.
   [[nodiscard]] bool has_report() const noexcept { return asked_.empty(); }
   /// What has been answered; homes that have not are silent.
@@ -156,6 +162,10 @@ class basic_node {
   friend class basic_endpoint<Any>;
   friend struct inspector;
   using index = std::uint32_t;
+
+  struct alone {};
+  /// One that its endpoint does not know yet.
+  basic_node(alone, basic_endpoint<Any>& owner, scope_id id, const node_options& options);
 
   // front: names, spawns and their refusals
   [[nodiscard]] index resolve(index task, const definition_view& what, spawn_site site, bool here);
@@ -263,6 +273,7 @@ class basic_node {
   void on_cancel(int from, const cancel_message& one);
   void disconnect(int rank, const std::string& why);
   void lose(int rank, const std::string& why);
+  void heard_goodbye(int rank);
   void break_up(failure cause);
   void leave();
 

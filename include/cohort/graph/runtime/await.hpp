@@ -129,7 +129,7 @@ struct awaited_task {
       where.await(who, name, takes, site, one);
     }
   }
-  static void cancel(waiter& one, open_scope& where) { where.withdraw(one); }
+  void cancel(waiter& one, open_scope& where) const { where.withdraw(name, one); }
 };
 
 template <class T>
@@ -217,13 +217,14 @@ struct window_body {
 struct stall_body {
   using signature = void(std::exception_ptr, machine::stall_report);
   std::uint64_t opening = 0;
+  bool withdrawn = false;  ///< see open_scope::ask
 
   [[nodiscard]] static std::tuple<std::exception_ptr, machine::stall_report> nowhere() {
     return {std::make_exception_ptr(cohort::error(errc::closed, "graph: no scope")), {}};
   }
   void start(waiter& one, open_scope& where) const {
     if (opening != where.opening()) return one.end();
-    where.ask(one);
+    where.ask(one, withdrawn);
   }
   static void cancel(waiter& one, open_scope& where) { where.stop_asking(one); }
   [[nodiscard]] static std::tuple<std::exception_ptr, machine::stall_report> finish(waiter& one) {
@@ -242,14 +243,15 @@ struct asking_time {
 /// Who has not answered in time is silent.
 template <class Any = void>
 asio::awaitable<machine::stall_report> ask_within(open_scope* where, std::uint64_t opening,
-                                                  std::chrono::nanoseconds within) {
+                                                  std::chrono::nanoseconds within,
+                                                  bool withdrawn = false) {
   const auto time = std::make_shared<asking_time>(co_await asio::this_coro::executor, within);
   time->timer.async_wait([weak = std::weak_ptr(time)](const std::error_code& before) {
     const auto alive = weak.lock();
     if (!before && alive) alive->stop.emit(asio::cancellation_type::terminal);
   });
   auto token = asio::bind_cancellation_slot(time->stop.slot(), asio::use_awaitable);
-  auto asking = initiate(where, stall_body{opening}, token);
+  auto asking = initiate(where, stall_body{opening, withdrawn}, token);
   machine::stall_report told = co_await std::move(asking);
   co_return told;
 }

@@ -53,8 +53,9 @@ class host {
   /// The program of a scope has gone without closing it: it is cancelled, and closes in the
   /// background.
   virtual void abandon(open_scope& one) noexcept = 0;
-  /// What `run` throws at the end of a scope; null for nothing.
-  [[nodiscard]] virtual std::exception_ptr verdict(const report& ended) const = 0;
+  /// What `run` throws at the end of a scope whose program has thrown this; null for nothing.
+  [[nodiscard]] virtual std::exception_ptr verdict(const report& ended,
+                                                   std::exception_ptr thrown) const = 0;
   /// No scope is opened any more.
   virtual void leave() noexcept = 0;
 
@@ -105,7 +106,9 @@ class opened_scope {
     return initiate(scope_, window_body{{}, machine::window_end::close, opening_, true}, token);
   }
   /// Of all its windows, once it is closed.
-  [[nodiscard]] std::exception_ptr verdict() const { return host_->verdict(scope_->last_report()); }
+  [[nodiscard]] std::exception_ptr verdict(std::exception_ptr thrown) const {
+    return host_->verdict(scope_->last_report(), std::move(thrown));
+  }
 
  private:
   std::shared_ptr<host> host_;

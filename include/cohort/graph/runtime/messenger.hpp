@@ -9,6 +9,7 @@
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/requests/source.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/core/wire.hpp>
 #include <cohort/graph/machine/content.hpp>
 #include <cohort/graph/machine/endpoint.hpp>
 #include <cohort/mpi/layout.hpp>
@@ -59,8 +60,25 @@ class messenger {
     if (!mailbox_ || closed_) return;
     for (int to = 0; to < over_.size(); ++to) {
       if (!all_.has_message(to) || mailbox_->sending(to)) continue;
-      mailbox_->send(to, 0, [&](std::vector<std::byte>& out) { all_.take_message(to, out); });
+      mailbox_->send(to, packet, [&](std::vector<std::byte>& out) { all_.take_message(to, out); });
     }
+  }
+  /// Tells the others that no scope is open here, nor will be (graph X6). True if they all know it
+  /// and have said the same, or are lost.
+  bool leave() {
+    if (!mailbox_) return lost_ranks().size() + 1 >= static_cast<std::size_t>(all_.ranks());
+    bool all_have = true;
+    if (told_.empty()) told_.resize(static_cast<std::size_t>(over_.size()));
+    for (int to = 0; to < over_.size(); ++to) {
+      if (to == rank_ || all_.is_lost(to)) continue;
+      if (!told_[static_cast<std::size_t>(to)] && !mailbox_->sending(to)) {
+        told_[static_cast<std::size_t>(to)] = true;
+        mailbox_->send(to, leaves,
+                       [&](std::vector<std::byte>& out) { wire::writer(out).put(lost_ranks()); });
+      }
+      all_have = all_have && told_[static_cast<std::size_t>(to)] && all_.has_left(to);
+    }
+    return all_have && is_quiet();
   }
   [[nodiscard]] bool is_quiet() const {
     if (!mailbox_) return true;
@@ -69,8 +87,14 @@ class messenger {
     }
     return transfers_.empty() && !mailbox_->sending();
   }
+  /// Unless all have left, the communicators are never freed: what comes later, perhaps of a rank
+  /// that is only said to be lost, would come to those to which MPI gives their number.
   void close() {
-    if (!std::exchange(closed_, true) && mailbox_) mailbox_->close();
+    if (std::exchange(closed_, true) || !mailbox_) return;
+    mailbox_->close();
+    for (int each = 0; each < over_.size(); ++each) {
+      if (each != rank_ && !all_.has_left(each)) over_.state()->keep();
+    }
   }
   /// The context ends: sends that MPI still works on stay with it, for their receivers may have
   /// ended too. The engine cancels the receives.
@@ -86,7 +110,6 @@ class messenger {
       left.push_back(*at);
       return true;
     });
-    over_.state()->keep();
   }
   /// MPI has nothing of it any more, so the communicators can be freed.
   void release() noexcept {
@@ -114,10 +137,14 @@ class messenger {
   }
 
   // ---- of the mailbox ----
-  void received(int from, std::span<const std::byte> message) {
+  void received(int from, unsigned kind, std::span<const std::byte> message) {
     if (all_.is_lost(from)) return;
     try {
-      all_.receive(from, message);
+      if (kind == leaves) {
+        heard_leave(from, message);
+      } else {
+        all_.receive(from, message);
+      }
     } catch (const std::system_error& bad) {
       lose(from, std::string("it has sent what is no message: ") + bad.what());
     } catch (const std::exception& problem) {
@@ -151,7 +178,26 @@ class messenger {
   }
 
  private:
+  enum : unsigned { packet, leaves };  // kinds of messages
   class transfer;
+
+  [[nodiscard]] std::vector<int> lost_ranks() const {
+    std::vector<int> lost;
+    for (int each = 0; each < all_.ranks(); ++each) {
+      if (all_.is_lost(each)) lost.push_back(each);
+    }
+    return lost;
+  }
+  void heard_leave(int from, std::span<const std::byte> message) {
+    wire::reader in(message);
+    const auto lost = in.get<std::vector<int>>();
+    if (!in.ok()) throw std::system_error(in.error(), "task graph");
+    all_.left(from);
+    for (const int each : lost) {
+      const bool sound = each >= 0 && each < all_.ranks() && each != rank_;
+      if (sound) lose(each, "rank " + std::to_string(from) + " has said so");
+    }
+  }
 
   void begin(std::unique_ptr<transfer> one) {
     comm::request_source& requests = over_.state()->source;
@@ -181,6 +227,7 @@ class messenger {
   communicator over_;
   std::shared_ptr<comm::mailbox> mailbox_;
   std::vector<transfer*> transfers_;
+  std::vector<bool> told_;  // those that know that this rank leaves
   bool closed_ = false;
 };
 

@@ -103,13 +103,13 @@ class open_scope {
   /// Perhaps it ends at once.
   virtual void await(machine::producer who, const machine::task_name& task, bool takes,
                      const std::source_location& site, waiter& one) = 0;
-  virtual void withdraw(waiter& one) = 0;
+  virtual void withdraw(const machine::task_name& task, waiter& one) = 0;
   virtual void end_window(machine::producer who, machine::window_end how, waiter& one) = 0;
   /// Cancels the scope, unless the window has ended already.
   virtual void cancel_window(waiter& one) = 0;
   /// Asks the homes of all that waits here (graph Q1); ends when they have answered, or are told
-  /// not to be waited for any longer.
-  virtual void ask(waiter& one) = 0;
+  /// not to be waited for any longer. `withdrawn`: and of what awaits have been withdrawn from.
+  virtual void ask(waiter& one, bool withdrawn) = 0;
   virtual void stop_asking(waiter& one) = 0;
   [[nodiscard]] virtual machine::producer fork() = 0;
   virtual void end(machine::producer who) = 0;

@@ -6,15 +6,18 @@
 /// One rank of the task graph on the engine: its scopes, and the turn in which it does what has
 /// become possible.
 
+#include <cohort/comm/joint.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/function_table.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/core/ranks.hpp>
 #include <cohort/graph/runtime/host.hpp>
 #include <cohort/graph/runtime/messenger.hpp>
 #include <cohort/graph/runtime/naming.hpp>
 #include <cohort/graph/runtime/scheduler.hpp>
 #include <cohort/graph/runtime/scope_on_node.hpp>
 #include <cohort/progress/context.hpp>
+#include <cohort/progress/look_task.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -58,7 +61,7 @@ class rank_host final : public host,
         scheduler_(engine, options.threads),
         turn_(*this) {}
 
-  /// Makes the communicators. Collective.
+  /// Makes the communicators, and compares the functions of the ranks over them. Collective.
   void start(const communicator& world) {
     if (ranks_ == 1) return;
     world.dup([self = this->shared_from_this()](const std::error_code& failed, communicator made) {
@@ -69,6 +72,7 @@ class rank_host final : public host,
   // ---- host ----
   [[nodiscard]] open_scope& open(const scope_options& asked) override {
     if (leaving_ || ended_) throw cohort::error(errc::closed, "graph: no scope is opened any more");
+    if (other_program_) std::rethrow_exception(other_program_);
     const auto at = openings_.try_emplace(asked.name(), 0).first;
     machine::node_options with;
     with.rank = rank_;
@@ -96,7 +100,10 @@ class rank_host final : public host,
   } catch (const std::exception& problem) {
     log::write(log::level::error, std::string("graph: leaving a scope: ") + problem.what());
   }
-  [[nodiscard]] std::exception_ptr verdict(const report& ended) const override {
+  [[nodiscard]] std::exception_ptr verdict(const report& ended,
+                                           std::exception_ptr thrown) const override {
+    if (other_program_) return other_program_;
+    if (thrown) return thrown;
     if (ended.cancelled) return exception_of(cancellation_by(*ended.cancelled));
     const bool diverged = !ended.divergences.empty() && !options_.warn_on_divergence;
     if (!diverged && ended.failed == 0 && !ended.first_failure) return nullptr;
@@ -116,6 +123,7 @@ class rank_host final : public host,
   void end() override {
     ended_ = true;
     timer_.reset();
+    until_others_leave_.reset();
     scheduler_.stop();
     messenger_.leave_to_mpi();
   }
@@ -159,32 +167,62 @@ class rank_host final : public host,
   [[nodiscard]] std::string agreed() const {
     std::string text = "eager " + std::to_string(options_.eager) + ", credit " +
                        std::to_string(options_.credit) + ", fail_fast " +
-                       (options_.fail_fast ? "yes" : "no") + ", functions ";
-    const sha256_digest& functions = function_table::instance().digest();
-    constexpr std::string_view digits = "0123456789abcdef";
-    for (std::size_t i = 0; i < 8; ++i) {
-      const auto byte = static_cast<unsigned>(functions[i]);
-      text += digits[(byte >> 4U) & 15U];
-      text += digits[byte & 15U];
-    }
+                       (options_.fail_fast ? "yes" : "no");
     return text;
   }
 
+  using programs = std::vector<sha256_digest>;  // the digest of the functions, by rank
+  static progress::look_task<programs> ask_all(communicator over) {
+    const sha256_digest mine = function_table::instance().digest();
+    programs all(static_cast<std::size_t>(over.size()));
+    auto asking = comm::joint::all_gather(over, mine, all);
+    co_await asking;
+    co_return all;
+  }
   void started(const std::error_code& failed, communicator made) {
     if (ended_ || closed_) return;  // nobody would close what is opened now
-    if (!failed) {
+    if (failed) return lose_all("no communicators: " + failed.message());
+    made_ = made;
+    progress::begin_look_task(
+        ask_all(std::move(made)), {.verb = "graph::tasks"},
+        [self = this->shared_from_this()](const std::exception_ptr& why, programs all) {
+          self->failed_opening_ = why;
+          self->programs_ = std::move(all);
+          self->wake();  // not in a look
+        });
+  }
+  void try_to_open() {
+    if (!made_ || (programs_.empty() && !failed_opening_)) return;
+    communicator made = std::exchange(made_, communicator());
+    if (failed_opening_) return lose_all("no programs: " + describe_exception(failed_opening_));
+    rank_set others;
+    for (int each = 0; each < ranks_; ++each) {
+      if (programs_[static_cast<std::size_t>(each)] != programs_.front()) others.insert(each);
+    }
+    programs_ = {};
+    if (others.empty()) {
       messenger_.open(std::move(made),
                       std::shared_ptr<comm::mailbox::owner>(this->shared_from_this(), this));
     } else {
-      for (int each = 0; each < ranks_; ++each) {
-        if (each != rank_) messenger_.lose(each, "no communicators: " + failed.message());
-      }
+      failure why;
+      why.code = errc::binary_mismatch;
+      why.rank = others.list().front();
+      why.text = "rank " + std::to_string(rank_) + ": graph: " + ranks_text(others) +
+                 " and rank 0 differ in their functions: all ranks must run the same program";
+      other_program_ = std::make_exception_ptr(graph::error(why));
+      lose_all(why.text);
+    }
+  }
+  void lose_all(const std::string& why) {
+    for (int each = 0; each < ranks_; ++each) {
+      if (each != rank_) messenger_.lose(each, why);
     }
     wake();
   }
 
   void turn() {
     if (ended_) return;
+    if (made_) try_to_open();
     const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(
         engine_.coarse_now().time_since_epoch());
     for (scope* const one : open_) one->set_time(static_cast<std::uint32_t>(now.count()));
@@ -254,9 +292,18 @@ class rank_host final : public host,
       self->wake();
     });
   }
+  // Nobody waits for this rank any more once all are told that it leaves. It waits for them to free
+  // the communicators, but not for long. [graph X6]
   void try_to_close() {
-    if (closed_ || !open_.empty() || !messenger_.is_quiet()) return;
+    if (closed_ || !open_.empty()) return;
+    if (!messenger_.leave()) {
+      if (until_others_leave_) return;
+      until_others_leave_.emplace(engine_.context(), engine_.drain_bound());
+      until_others_leave_->async_wait([self = this->shared_from_this()](const std::error_code&) {});
+      return;
+    }
     closed_ = true;
+    until_others_leave_.reset();
     timer_.reset();
     messenger_.close();
   }
@@ -290,8 +337,8 @@ class rank_host final : public host,
   }
 
   // ---- comm::mailbox::owner ----
-  void received(int from, unsigned, std::span<const std::byte> message) override {
-    if (!ended_) messenger_.received(from, message);
+  void received(int from, unsigned kind, std::span<const std::byte> message) override {
+    if (!ended_) messenger_.received(from, kind, message);
   }
   void sent(int to, std::error_code failed) override {
     if (ended_) return;
@@ -318,9 +365,14 @@ class rank_host final : public host,
   std::vector<scope*> open_;
   std::map<std::string, std::uint64_t, std::less<>> openings_;
   std::uint64_t last_number_ = 0;
+  communicator made_;  // until it is known who runs which program
+  programs programs_;
+  std::exception_ptr failed_opening_;
+  std::exception_ptr other_program_;
   std::optional<asio::steady_timer> timer_;
   std::optional<clock::time_point> wants_until_;
   std::optional<clock::time_point> announcements_until_;
+  std::optional<asio::steady_timer> until_others_leave_;  // keeps the loop
   bool timer_waits_ = false;
   bool leaving_ = false;
   bool ended_ = false;

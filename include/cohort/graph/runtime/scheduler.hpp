@@ -31,6 +31,7 @@ namespace cohort::graph::runtime {
 /// Tasks run in slices of some microseconds, between which the engine looks and the loop has its
 /// turn. Coroutines begin in a slice, and go on as their awaits do. With threads, functions run
 /// there, and their inputs are looked up and their values counted here.
+/// While these have enough to do, coroutines and other tasks that do not run there still begin.
 ///
 /// *Order.* The newest ready task first: what a task makes is used up next, while it is in the
 /// cache, and a program that spawns a million chains at once has the values of one of them. What is
@@ -85,7 +86,8 @@ class scheduler {
   template <class Owner>
   std::size_t run(scope& one, std::size_t most, Owner& owner) {
     std::size_t count = 0;
-    while (count < most && one.is_open() && !is_full()) {
+    while (count < most && one.is_open()) {
+      if (is_full()) return count + run_on_loop(one, most - count, owner);
       auto next = one.node()->start_newest();
       if (!next) break;
       ++count;
@@ -93,9 +95,30 @@ class scheduler {
     }
     return count;
   }
+  /// While the threads have enough to do: what is for them is put off, once, and becomes the oldest
+  /// of what is ready.
+  template <class Owner>
+  std::size_t run_on_loop(scope& one, std::size_t most, Owner& owner) {
+    std::size_t count = 0;
+    for (; count < most && one.is_open() && one.node()->ready_count() > one.put_off(); ++count) {
+      if (is_for_threads(one.node()->function_of_newest())) {
+        one.put_off_newest();
+      } else {
+        auto next = one.node()->start_newest();
+        run(one, *next, owner);
+      }
+    }
+    return count;
+  }
   /// More than that wait for a thread, or for nothing, so that a cancellation ends them.
   [[nodiscard]] bool is_full() const noexcept {
     return pool_ != nullptr && on_threads_ >= 2 * static_cast<std::size_t>(threads_);
+  }
+  /// False also where there is no such function, which is told when the task runs.
+  [[nodiscard]] bool is_for_threads(std::size_t function) noexcept try {
+    return code_of_number(function).prepare != nullptr;
+  } catch (const std::exception&) {
+    return false;
   }
   template <class Owner>
   void run(scope& one, machine::running_task& task, Owner& owner) {
@@ -175,9 +198,10 @@ class scheduler {
   }
   template <class Owner>
   void run_on_thread(call& what, const task_code& code, Owner& owner, watch seen = nullptr) {
-    auto op =
-        std::make_unique<task_on_thread>(*this, static_cast<scope&>(what.scope), what.task.index,
-                                         code.prepare(what), std::move(seen), owner);
+    auto& one = static_cast<scope&>(what.scope);
+    one.started();
+    auto op = std::make_unique<task_on_thread>(*this, one, what.task.index, code.prepare(what),
+                                               std::move(seen), owner);
     ++on_threads_;
     asio::post(*pool_, [op = std::move(op)]() mutable { op.release()->run_body(); });
   }

@@ -53,6 +53,7 @@ class running_coroutine {
  public:
   asio::cancellation_signal signal;
   machine::task_index index = 0;
+  std::size_t place = 0;  // among those of its scope
 };
 
 template <class Any>
@@ -73,6 +74,7 @@ class scope_on_node final : public open_scope {
     opening_ = owner_.next_number();
     window_ = window_number();
     cancelled_.store(false, std::memory_order_relaxed);
+    put_off_ = 0;
     last_ = {};
     owner_.wake();
   }
@@ -150,13 +152,15 @@ class scope_on_node final : public open_scope {
     }
     owner_.wake();
   }
-  void withdraw(waiter& one) override {
+  void withdraw(const machine::task_name& task, waiter& one) override {
     const auto at = waiting_.find(one.number);
     if (at == waiting_.end() || at->second != &one) return;  // it has ended
     waiting_.erase(at);
     node_->withdraw(one.number);
-    one.error = std::make_exception_ptr(
-        std::system_error(asio::error::operation_aborted, "graph: an await"));
+    if (withdrawn_.size() == most_told) withdrawn_.clear();
+    withdrawn_.push_back(node_->record_of(task));
+    one.error = std::make_exception_ptr(std::system_error(
+        asio::error::operation_aborted, "graph: an await of " + node_->text_of(task)));
     one.end();
     owner_.wake();
   }
@@ -174,11 +178,16 @@ class scope_on_node final : public open_scope {
     cause.code = errc::cancelled;
     cause.rank = rank_;
     cause.text = "the await of the window's end was cancelled";
+    node_->start_report();
+    const std::string waited = machine::text_of(node_->take_report());
+    if (!waited.empty()) cause.text += "; here waited: " + waited;
     cancel(std::move(cause));
   }
-  void ask(waiter& one) override {
+  void ask(waiter& one, bool withdrawn) override {
     // Not anew while others ask: homes that have had their time would count as silent.
-    if (asking_.empty()) node_->start_report();
+    if (asking_.empty())
+      node_->start_report(withdrawn ? std::span<const machine::task_index>(withdrawn_)
+                                    : std::span<const machine::task_index>());
     asking_.push_back(&one);
     owner_.wake();
   }
@@ -194,6 +203,7 @@ class scope_on_node final : public open_scope {
   }
   void cancel(machine::failure cause) override {
     node_->cancel(std::move(cause));
+    if (node_->cause()) cancelled_.store(true, std::memory_order_relaxed);
     owner_.wake();
   }
   [[nodiscard]] std::string text_of(const machine::task_name& task) const override {
@@ -242,9 +252,23 @@ class scope_on_node final : public open_scope {
   }
   /// For ages in reports.
   void set_time(std::uint32_t milliseconds) noexcept { node_->set_time(milliseconds); }
-  void began(const std::shared_ptr<running_coroutine>& one) { running_.push_back(one); }
+  /// So many of the oldest ready tasks have been put off.
+  [[nodiscard]] std::size_t put_off() const noexcept { return put_off_; }
+  void put_off_newest() noexcept {
+    node_->put_off_newest();
+    ++put_off_;
+  }
+  /// One that can be put off has been started.
+  void started() noexcept { put_off_ = std::min(put_off_, node_->ready_count()); }
+  void began(const std::shared_ptr<running_coroutine>& one) {
+    one->place = running_.size();
+    running_.push_back(one);
+  }
   void ended(const running_coroutine& one) {
-    std::erase_if(running_, [&](const auto& each) { return each.get() == &one; });
+    std::shared_ptr<running_coroutine>& last = running_.back();
+    last->place = one.place;
+    std::swap(running_[one.place], last);
+    running_.pop_back();
   }
   /// The context goes away.
   void drop_waiters() noexcept {
@@ -308,6 +332,7 @@ class scope_on_node final : public open_scope {
     note(report);
     owner_.window_ended(report);
     window_ = window_number();
+    withdrawn_.clear();
     for (waiter* const one : std::exchange(at_window_, {})) {
       one->report = report;
       one->end();
@@ -359,7 +384,9 @@ class scope_on_node final : public open_scope {
   std::vector<waiter*> at_window_;
   std::vector<waiter*> asking_;
   std::vector<std::shared_ptr<running_coroutine>> running_;
-  std::vector<machine::action> actions_;  // of one round
+  std::size_t put_off_ = 0;
+  std::vector<machine::task_index> withdrawn_;  // in this window, the last ones
+  std::vector<machine::action> actions_;        // of one round
 };
 
 }  // namespace cohort::graph::runtime

@@ -105,6 +105,13 @@ void basic_node<Any>::lose(int rank, const std::string& why) {
   break_up(std::move(cause));
 }
 
+// The rank has left all scopes. [graph X6]
+template <class Any>
+void basic_node<Any>::heard_goodbye(int rank) {
+  accounts_[static_cast<std::size_t>(rank)].goodbye = true;
+  settle();
+}
+
 // The scope breaks: cancelled, and a goodbye to all that are not known to be lost. [graph X2]
 template <class Any>
 void basic_node<Any>::break_up(failure cause) {
@@ -113,6 +120,7 @@ void basic_node<Any>::break_up(failure cause) {
   cancel_scope(std::move(cause), false, once_more);
   for (int to = 0; to < ranks_; ++to) {
     if (to == rank_ || accounts_[static_cast<std::size_t>(to)].lost) continue;
+    if (owner_.has_left(to)) continue;
     owner_.said_goodbye(id_, to);
     send(to, message_kind::cancel, cancel_message{true, *cause_});
   }

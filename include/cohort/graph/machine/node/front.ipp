@@ -19,7 +19,8 @@
 namespace cohort::graph::machine {
 
 template <class Any>
-basic_node<Any>::basic_node(basic_endpoint<Any>& owner, scope_id id, const node_options& options)
+basic_node<Any>::basic_node(alone, basic_endpoint<Any>& owner, scope_id id,
+                            const node_options& options)
     : owner_(owner),
       id_(id),
       options_(options),
@@ -35,12 +36,19 @@ basic_node<Any>::basic_node(basic_endpoint<Any>& owner, scope_id id, const node_
                                                     " at the endpoint of rank " +
                                                     std::to_string(owner.rank()));
   }
-  owner.enter(*this);
   for (account& one : accounts_) one.credit = options_.credit;
+}
+
+// What throws here is behind the other constructor, so the destructor takes it out of the endpoint.
+template <class Any>
+basic_node<Any>::basic_node(basic_endpoint<Any>& owner, scope_id id, const node_options& options)
+    : basic_node(alone(), owner, id, options) {
+  owner.enter(*this);
   parked_ = owner.take_parked(id);  // [graph O1]
   for (const parked_message& one : parked_) received_ += is_counted(one.kind) ? 1U : 0U;
   unpark();
   for (int other = 0; other < ranks_; ++other) {
+    if (owner.has_left(other)) accounts_[static_cast<std::size_t>(other)].goodbye = true;
     if (owner.is_lost(other)) lose(other, owner.why_lost(other));
   }
   settle();

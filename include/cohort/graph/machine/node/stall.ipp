@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,7 +17,7 @@
 namespace cohort::graph::machine {
 
 template <class Any>
-void basic_node<Any>::start_report() {
+void basic_node<Any>::start_report(std::span<const task_index> also) {
   ++query_;
   asked_.clear();
   stalled_.clear();
@@ -24,7 +25,9 @@ void basic_node<Any>::start_report() {
   std::vector<std::vector<key>> questions(static_cast<std::size_t>(ranks_));
   for (index at = 0; at < records_.size(); ++at) {
     const record& one = records_[at];
-    if (one.value || one.gone || (one.waiters == none && one.awaits == none)) continue;
+    if (one.value || one.gone) continue;
+    const bool waits = one.waiters != none || one.awaits != none;
+    if (!waits && std::find(also.begin(), also.end(), at) == also.end()) continue;
     stalled_.emplace_back(one.what,
                           stalled_task{records_.text_of(at), one.what.home, {}, {}, {}, 0});
     questions[static_cast<std::size_t>(one.what.home)].push_back(one.what);

@@ -36,9 +36,10 @@ void basic_node<Any>::on_grant(int from, const grant_message& one) {
   if (!what || what->failed() != nullptr || !to.sent || to.given) {
     out_of_place("a grant for a value that was not offered");
   }
+  const int tag = static_cast<int>(one.tag);
+  if (tag < 0 || tag >= owner_.tags_.tags()) out_of_place("a grant with a tag that there is not");
   to.given = true;
   ++sent_;  // [graph T1]
-  const int tag = static_cast<int>(one.tag);
   owner_.begin_sending(from, tag, what);
   const std::size_t size = what->bytes().size();
   actions_.push_back({.kind = action_kind::send_value,
