@@ -9,9 +9,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 
+#include "graph/isend.hpp"
 #include "graph/ranks_support.hpp"
 #include "support/patience.hpp"
 
@@ -21,11 +24,21 @@ namespace {
 std::atomic<int> cut_off{-1};
 int own_rank = -1;
 
+std::size_t mpi_bytes(int count, MPI_Datatype type) {
+  int each = 0;
+  MPI_Type_size(type, &each);
+  return static_cast<std::size_t>(count) * static_cast<std::size_t>(each);
+}
+
 }  // namespace
 
 /// Takes the place of MPI's.
 extern "C" int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag,
                          MPI_Comm comm, MPI_Request* request) {
+  if (graph_test::on_isend) {
+    graph_test::on_isend(std::span(static_cast<const std::byte*>(data), mpi_bytes(count, type)), to,
+                         comm);
+  }
   const int lost = cut_off.load();
   if (lost >= 0 && (to == lost || own_rank == lost)) return MPI_ERR_OTHER;
   return PMPI_Isend(data, count, type, to, tag, comm, request);
