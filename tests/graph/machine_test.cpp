@@ -770,3 +770,30 @@ TEST_CASE("bytes that are no message throw, and the endpoint goes on without tha
     check_closed(all);
   }
 }
+
+TEST_CASE("a grant with a tag that no receiver has is no message") {
+  fake_ranks all(2, {}, 3);
+  int offers = 0;
+  all.on_packet = [&](int from, int, std::span<const std::byte> packet) {
+    read_packet(packet, [&](const message_view& one) {
+      if (one.kind != message_kind::offer) return;
+      ++offers;
+      const key value = read_message<offer_message>(one.body, 2).value;
+      for (const std::uint32_t tag : {3U, ~0U}) {
+        std::vector<std::byte> grant;
+        outbox out(2);
+        out.put(0, one.id, message_kind::grant, 0, cohort::wire::encode(grant_message{value, tag}));
+        out.take(0, grant);
+        CHECK_THROWS_WITH(all.at(from).point->receive(1, grant), ContainsSubstring("a tag"));
+      }
+    });
+  };
+  for (int rank = 0; rank < 2; ++rank) {
+    all.spawn(rank, "a0", {}, makes_large);
+    all.spawn(rank, "b1", {plain("a0")});
+  }
+  const auto b = all.await(1, "b1");
+  for (int i = 0; i < 20 && !b->ended(); ++i) all.step();
+  CHECK(offers == 1);
+  CHECK(value_in(b) == 99);
+}
