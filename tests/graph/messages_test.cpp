@@ -222,6 +222,9 @@ TEST_CASE("a uniform program sends each value once to each rank, and a digest to
       }
       std::set<message_kind> expected = of_values;
       expected.insert(message_kind::digest);
+      for (std::uint64_t window = 0; window < windows; ++window) {
+        CHECK(sent.others(window, expected) == 0);
+      }
       for (int to = 0; to < world.size(); ++to) {
         INFO("rank " << world.rank() << " to " << to << (large ? ", large" : ""));
         const bool other = to != world.rank();
@@ -229,7 +232,6 @@ TEST_CASE("a uniform program sends each value once to each rank, and a digest to
           CHECK(sent.count(message_kind::digest, window, to) == (other ? 1 : 0));
           CHECK(sent.values(window, to) == needed_by(all, to));
           CHECK(sent.count(message_kind::offer, window, to) == (large ? needed_by(all, to) : 0));
-          CHECK(sent.others(window, expected) == 0);
         }
         CHECK(sent.transfers(to) == (large ? windows * needed_by(all, to) : 0));
       }
@@ -248,11 +250,13 @@ TEST_CASE("a graph that runs again sends values and what the wave needs, and not
       auto running = graphs.run("again", &counted_again, 30, rounds, &all);
       co_await std::move(running);
     }
+    for (std::uint64_t window = 1; window < rounds; ++window) {
+      CHECK(sent.others(window, of_values) == 0);
+    }
     for (int to = 0; to < world.size(); ++to) {
       INFO("rank " << world.rank() << " to " << to);
       for (std::uint64_t window = 0; window < rounds; ++window) {
         CHECK(sent.values(window, to) == needed_by(all, to));
-        if (window > 0) CHECK(sent.others(window, of_values) == 0);
       }
     }
   });
