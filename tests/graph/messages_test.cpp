@@ -117,6 +117,8 @@ int needed_by(const needed& all, int rank) {
 }
 
 // ---- a wavefront that all ranks spawn, each in its own order ----
+// Port of StarPU insert_task_sent_cache and insert_task_recv_cache, too: several tasks of a rank
+// read a value that comes once.
 
 using numbers_of_cell = std::vector<std::int64_t>;  // 50 of them: 400 bytes
 

@@ -9,6 +9,8 @@
 #include <cohort/comm.hpp>
 #include <cohort/graph.hpp>
 
+#include <asio/experimental/awaitable_operators.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -426,6 +428,89 @@ task port_empty(graph::scope& s) {
   CHECK(got == 8);
 }
 
+// Port of PaRSEC dtd_test_simple_gemm: tiles of C are updated in place along k, on a grid.
+integers port_multiply(int size, const integers& a, const integers& b, integers c) {
+  for (int i = 0; i < size; ++i) {
+    for (int j = 0; j < size; ++j) {
+      for (int k = 0; k < size; ++k) {
+        c[static_cast<std::size_t>(i * size + j)] +=
+            a[static_cast<std::size_t>(i * size + k)] * b[static_cast<std::size_t>(k * size + j)];
+      }
+    }
+  }
+  return c;
+}
+task port_gemm(graph::scope& s, int tiles, int size) {
+  const graph::block_cyclic grid(2, 2);
+  auto A = s.tasks<integers>("A", grid);
+  auto B = s.tasks<integers>("B", grid);
+  auto C = s.tasks<&port_multiply>("C", grid);  // C(i, j, k): after k updates
+  const auto element = [](int row, int column) { return (7 * row + 3 * column) % 11 - 5; };
+  const auto tile = [&](int row, int column) {
+    integers all;
+    for (int i = 0; i < size; ++i) {
+      for (int j = 0; j < size; ++j) all.push_back(element(row * size + i, column * size + j));
+    }
+    return all;
+  };
+  for (int i = 0; i < tiles; ++i) {
+    for (int j = 0; j < tiles; ++j) {
+      if (A(i, j).here()) A(i, j).put(tile(i, j));
+      if (B(i, j).here()) B(i, j).put(tile(j, i));  // transposed by tiles
+      if (C(i, j, 0).here()) C(i, j, 0).put(integers(static_cast<std::size_t>(size * size)));
+      for (int k = 0; k < tiles; ++k)
+        C(i, j, k + 1).spawn(size, A(i, k), B(k, j), take(C(i, j, k)));
+    }
+  }
+  for (int i = 0; i < tiles; ++i) {
+    for (int j = 0; j < tiles; ++j) {
+      integers expected(static_cast<std::size_t>(size * size));
+      for (int k = 0; k < tiles; ++k)
+        expected = port_multiply(size, tile(i, k), tile(j, k), expected);
+      const integers got = co_await C(i, j, tiles).get();
+      CHECK(got == expected);
+    }
+  }
+}
+
+// Port of StarPU temporary, and of PaRSEC dtd_test_new_tile: values that are made on the way, of a
+// size that nobody knows before, and are gone when they are used.
+integers port_made(int count) {
+  integers all(static_cast<std::size_t>(count));
+  std::iota(all.begin(), all.end(), 1);
+  return all;
+}
+integers port_joined(integers a, integers b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+task port_temporaries(graph::scope& s, int count) {
+  auto made = s.tasks<&port_made>("made", graph::block_cyclic(s.size(), 1));
+  auto joined = s.tasks<&port_joined>("joined", graph::block_cyclic(1, s.size()));
+  integers expected;
+  for (int i = 0; i < count; ++i) {
+    made(i, 0).spawn(i);
+    expected = port_joined(std::move(expected), port_made(i));
+  }
+  joined(0, 1).spawn(take(made(0, 0)), take(made(1, 0)));
+  for (int i = 2; i < count; ++i) joined(0, i).spawn(take(joined(0, i - 1)), take(made(i, 0)));
+  const integers got = co_await joined(0, count - 1).get();
+  CHECK(got == expected);
+  const auto gone = co_await error_of(made(count / 2, 0).get());
+  REQUIRE(gone);
+  CHECK(gone->code() == errc::taken);
+}
+
+// Port of PaRSEC dtd_test_multiple_handle_wait: several graphs at once, one of which ends long
+// before another that has begun earlier.
+task port_handle(graph::scope& s, int length, int factor) {
+  auto f = s.tasks<&port_count>("f", graph::block_cyclic(s.size(), 1));
+  f(0, 0).spawn(factor, 0);
+  for (int i = 1; i < length; ++i) f(i, 0).spawn(factor, f(i - 1, 0));
+  const int got = co_await f(length - 1, 0).get();
+  CHECK(got == factor * length);
+}
+
 void with_world(task (*program)(graph::scope&, cohort::communicator)) {
   cohort_test::on_world([&](cohort::communicator world) -> task {
     graph::tasks all(world);
@@ -506,4 +591,17 @@ TEST_CASE("what PaRSEC's tests of dynamic tasks show", "[graph][ports]") {
   in_scope(&port_all_reduce, 10);
   in_scope(&port_interleaved, 8);
   in_scope(&port_empty);
+  in_scope(&port_gemm, 4, 3);
+  cohort_test::on_world([&](cohort::communicator world) -> task {
+    graph::tasks all(world);
+    using namespace asio::experimental::awaitable_operators;
+    auto three = all.run("long", &port_handle, 60, 2) && all.run("short", &port_handle, 1, 3) &&
+                 all.run("middle", &port_handle, 15, 5);
+    co_await std::move(three);
+  });
+}
+
+TEST_CASE("values that are made on the way are gone when they are used", "[graph][ports]") {
+  const auto why = error_of_scope({}, &port_temporaries, 12);
+  CHECK_FALSE(why);
 }
