@@ -239,10 +239,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (int twice = 0; twice < 2; ++twice) {
     one.all.receive(where.from, where.to, packet);
     require(whole || one.all.at(where.to).point->is_lost(where.from), "its sender is not lost");
-    one.all.run_for(4);
+    one.all.hold_transfers = true;
+    one.all.run_for(2);
     for (const auto& each : one.all.transfers) {
       require(each.tag >= 0 && each.tag < tags, "a value is sent with a tag that there is not");
     }
+    one.all.hold_transfers = where.stage == 2;
+    one.all.run_for(2);
   }
   one.all.open(where.to, 1);  // what was sent to it has waited
   one.finish(where.to);
