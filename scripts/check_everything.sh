@@ -91,7 +91,7 @@ graph() {
 fuzz() {
   local program layer corpus
   built_with openmpi clang++-19 build/everything-fuzz \
-    "protocol_fuzz_codec rendezvous_fuzz_node cluster_fuzz_message cluster_fuzz_frame" \
+    "protocol_fuzz_codec rendezvous_fuzz_node cluster_fuzz_message cluster_fuzz_frame graph_fuzz_packet" \
     "${debug[@]}" -DCOHORT_BUILD_EXAMPLES=OFF
   for program in build/everything-fuzz/tests/*/*_fuzz_*; do
     [ -f "$program" ] || continue

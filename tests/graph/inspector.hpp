@@ -5,6 +5,7 @@
 /// \file What the checker sees of nodes, endpoints and packets that programs do not.
 
 #include "graph/job.hpp"
+#include "graph/read_packet.hpp"
 #include "graph/values.hpp"
 
 #include <cohort/core/wire.hpp>
@@ -279,34 +280,6 @@ inline std::uint64_t inspector::digest(const endpoint& self) {
 }  // namespace cohort::graph::machine
 
 namespace graph_test {
-
-/// A message in a packet.
-struct message_view {
-  int scope = 0;
-  scope_id id;
-  message_kind kind{};
-  std::uint64_t epoch = 0;
-  std::span<const std::byte> body;
-};
-
-template <class Visit>
-void read_packet(std::span<const std::byte> bytes, Visit visit) {
-  cohort::wire::reader in(bytes);
-  while (in.left() != 0) {
-    message_view one;
-    one.id = in.get<scope_id>();
-    one.scope = scope_of(one.id);
-    cohort::wire::reader messages(in.raw(in.count()));
-    check(in.ok(), "a packet cannot be read");
-    while (messages.left() != 0) {
-      one.kind = static_cast<message_kind>(messages.byte());
-      one.epoch = messages.varint();
-      one.body = messages.raw(messages.count());
-      check(messages.ok(), "a message cannot be read");
-      visit(one);
-    }
-  }
-}
 
 /// The messages of a packet in packets of their own.
 inline std::vector<std::vector<std::byte>> split(std::span<const std::byte> bytes) {

@@ -12,8 +12,10 @@
 #include <chrono>
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 
+#include "graph/isend.hpp"
 #include "graph/ranks_support.hpp"
 #include "support/patience.hpp"
 
@@ -25,6 +27,12 @@ int own_rank = -1;
 
 /// Says that it is another program, where programs are compared.
 std::atomic<bool> is_other_program{false};
+
+std::size_t mpi_bytes(int count, MPI_Datatype type) {
+  int each = 0;
+  MPI_Type_size(type, &each);
+  return static_cast<std::size_t>(count) * static_cast<std::size_t>(each);
+}
 
 }  // namespace
 
@@ -40,6 +48,10 @@ extern "C" int MPI_Iallgather(const void* in, int in_count, MPI_Datatype in_type
 /// Takes the place of MPI's.
 extern "C" int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag,
                          MPI_Comm comm, MPI_Request* request) {
+  if (graph_test::on_isend) {
+    graph_test::on_isend(std::span(static_cast<const std::byte*>(data), mpi_bytes(count, type)), to,
+                         comm);
+  }
   const int lost = cut_off.load();
   if (lost >= 0 && (to == lost || own_rank == lost)) return MPI_ERR_OTHER;
   return PMPI_Isend(data, count, type, to, tag, comm, request);

@@ -47,12 +47,12 @@ class packet_watch {
       ++counts_[static_cast<std::size_t>(one.kind)];
       describe("sends", from, to, one);
       if (one.kind == message_kind::digest) {
-        ++digests_[static_cast<std::size_t>(one.scope)][{window_of(one), from}];
+        ++digests_[static_cast<std::size_t>(scope_of(one.id))][{window_of(one), from}];
       }
       if (one.kind != message_kind::val) return;
       const auto value = read_message<value_message>(one.body, job_.ranks);
       if (value.failed) return;
-      note_pair(one.scope, window_of(one), value.value, to);
+      note_pair(scope_of(one.id), window_of(one), value.value, to);
       if (!value.pushed) return;
       std::uint64_t& used = credit(one, from, to).pushed;
       used += value.bytes.size();
@@ -79,7 +79,7 @@ class packet_watch {
   [[nodiscard]] static bool counts(std::span<const std::byte> bytes, int scope) {
     bool result = false;
     read_packet(bytes, [&](const message_view& one) {
-      result = result || (one.scope == scope && is_counted(one.kind));
+      result = result || (scope_of(one.id) == scope && is_counted(one.kind));
     });
     return result;
   }
@@ -106,11 +106,11 @@ class packet_watch {
     std::uint64_t pushed = 0;  // bytes without an answer
   };
   [[nodiscard]] int window_of(const message_view& one) const {
-    const std::vector<int>& known = windows_[static_cast<std::size_t>(one.scope)];
+    const std::vector<int>& known = windows_[static_cast<std::size_t>(scope_of(one.id))];
     return one.epoch < known.size() ? known[one.epoch] : known.back();
   }
   ledger& credit(const message_view& one, int home, int consumer) {
-    return ledgers_[{one.scope, window_of(one), home, consumer}];
+    return ledgers_[{scope_of(one.id), window_of(one), home, consumer}];
   }
   void note_pair(int scope, int window, const key& value, int to) {
     const bool first = pairs_[static_cast<std::size_t>(scope)].insert({window, value, to}).second;
@@ -118,8 +118,8 @@ class packet_watch {
   }
   void describe(const char* what, int from, int to, const message_view& one) const {
     if (!notes_.tracing) return;
-    notes_.trace("scope ", one.scope, " epoch ", one.epoch, ": rank ", from, " -> ", to, ' ', what,
-                 ' ', kind_names[static_cast<std::size_t>(one.kind)], described(one));
+    notes_.trace("scope ", scope_of(one.id), " epoch ", one.epoch, ": rank ", from, " -> ", to, ' ',
+                 what, ' ', kind_names[static_cast<std::size_t>(one.kind)], described(one));
   }
   [[nodiscard]] std::string described(const message_view& one) const;
 

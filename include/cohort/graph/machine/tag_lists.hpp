@@ -25,13 +25,14 @@ class tag_lists {
     std::size_t size = 0;
   };
 
-  tag_lists(int ranks, int tags) : tags_(tags), senders_(static_cast<std::size_t>(ranks)) {
+  tag_lists(int ranks, int tags) : count_(tags), senders_(static_cast<std::size_t>(ranks)) {
     for (sender& one : senders_) {
       for (int tag = tags; tag-- > 0;) one.free.push_back(tag);
     }
   }
-  /// The same on all ranks.
-  [[nodiscard]] int tags() const noexcept { return tags_; }
+  [[nodiscard]] bool is_tag(std::uint32_t tag) const noexcept {
+    return tag < static_cast<std::uint32_t>(count_);
+  }
   void ask(int from, const request& what) { at(from).waiting.push_back(what); }
   /// A request that gets a tag now, and the tag.
   [[nodiscard]] std::optional<std::pair<request, int>> next(int from) {
@@ -83,7 +84,7 @@ class tag_lists {
     std::map<int, request> used;
   };
   [[nodiscard]] sender& at(int from) { return senders_[static_cast<std::size_t>(from)]; }
-  int tags_;
+  int count_;  // for each pair of ranks, the same on all
   std::vector<sender> senders_;
 };
 

@@ -28,6 +28,7 @@ template <class Any>
 void basic_node<Any>::on_grant(int from, const grant_message& one) {
   const index value = one.value.home == rank_ ? records_.find(one.value) : none;
   if (value == none) out_of_place("a grant for a value that was not offered");
+  if (!owner_.tags_.is_tag(one.tag)) out_of_place("a grant with a tag that there is not");
   content_ptr what = records_[value].value;
   if (!what) {
     if (const auto kept = held_.find(value); kept != held_.end()) what = kept->second;
@@ -37,7 +38,6 @@ void basic_node<Any>::on_grant(int from, const grant_message& one) {
     out_of_place("a grant for a value that was not offered");
   }
   const int tag = static_cast<int>(one.tag);
-  if (tag < 0 || tag >= owner_.tags_.tags()) out_of_place("a grant with a tag that there is not");
   to.given = true;
   ++sent_;  // [graph T1]
   owner_.begin_sending(from, tag, what);
