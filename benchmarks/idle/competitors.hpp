@@ -44,5 +44,9 @@ void send_control(const cohort::communicator& world, asio::io_context& io, sched
 /// In a scope of a task graph: rank 0 awaits values that rank 1 puts.
 wait_report wait_in_scope(const cohort::communicator& world, asio::io_context& io, schedule plan);
 void put_in_scope(const cohort::communicator& world, asio::io_context& io, schedule plan);
+/// The same for tasks that nobody spawns: how long after the beginning of an await its error comes,
+/// while rank 1 has slept at the end of its window.
+wait_report wait_for_nobody(const cohort::communicator& world, asio::io_context& io, schedule plan);
+void spawn_nothing(const cohort::communicator& world, asio::io_context& io, schedule plan);
 
 }  // namespace with_cohort

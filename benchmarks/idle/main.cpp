@@ -104,6 +104,14 @@ int main(int argc, char** argv) {
   };
   values("an await in a scope of a task graph", once, 0);
   values("an await in a scope, a value after 200 ms", fifth, 200);
+  if (wanted("scope")) {
+    if (waiter) {
+      const auto report = with_cohort::wait_for_nobody(world, io, fifth);
+      print("the error for a task that nobody spawns, after 200 ms", report, 0, 1'000'000);
+    } else {
+      with_cohort::spawn_nothing(world, io, fifth);
+    }
+  }
   if (wanted("raw")) {
     if (waiter) {
       const auto report = raw_mpi::wait(world.native(), fifth);

@@ -32,6 +32,25 @@ asio::awaitable<void> put_values(graph::scope& scope, schedule plan, wait_report
   }
 }
 
+asio::awaitable<void> await_nobody(graph::scope& scope, schedule plan, wait_report* report) {
+  auto value = scope.tasks<double>("value", graph::on(1));
+  asio::steady_timer timer(co_await asio::this_coro::executor);
+  const cpu_time cpu;
+  for (int i = 0; i < plan.messages; ++i) {
+    timer.expires_after(plan.quiet);
+    co_await timer.async_wait(asio::use_awaitable);
+    const double begun = now();
+    try {
+      co_await value(i).get();
+    } catch (const graph::error&) {
+      report->wake_ups.push_back(now() - begun);
+    }
+  }
+  report->cpu_percent = cpu.percent();
+}
+
+asio::awaitable<void> spawn_nothing_in(graph::scope&, schedule, wait_report*) { co_return; }
+
 using program = asio::awaitable<void>(graph::scope&, schedule, wait_report*);
 
 wait_report run(const cohort::communicator& world, asio::io_context& io, schedule plan,
@@ -56,6 +75,15 @@ wait_report wait_in_scope(const cohort::communicator& world, asio::io_context& i
 
 void put_in_scope(const cohort::communicator& world, asio::io_context& io, schedule plan) {
   run(world, io, plan, &put_values);
+}
+
+wait_report wait_for_nobody(const cohort::communicator& world, asio::io_context& io,
+                            schedule plan) {
+  return run(world, io, plan, &await_nobody);
+}
+
+void spawn_nothing(const cohort::communicator& world, asio::io_context& io, schedule plan) {
+  run(world, io, plan, &spawn_nothing_in);
 }
 
 }  // namespace with_cohort
