@@ -15,6 +15,7 @@
 #include <cohort/mpi/post.hpp>
 #include <cohort/progress/look_task.hpp>
 
+#include <concepts>
 #include <coroutine>
 #include <exception>
 #include <functional>
@@ -179,18 +180,23 @@ progress::look_task<communicator> create_of(communicator over, Split split) {
   co_return result;
 }
 
-inline progress::look_task<communicator> duplicate(communicator over) {
+// Templates, so that they are compiled only where they are called.
+
+template <std::same_as<communicator> Communicator>
+progress::look_task<communicator> duplicate(Communicator over) {
   return create_of(std::move(over), [](mpi::comm fresh) { return fresh; });
 }
 
 /// As a communicator's `split`. Empty where `color` is negative.
-inline progress::look_task<communicator> split(communicator over, int color, int key = 0) {
+template <std::same_as<communicator> Communicator>
+progress::look_task<communicator> split(Communicator over, int color, int key = 0) {
   return create_of(std::move(over),
                    [color, key](const mpi::comm& fresh) { return fresh.split(color, key); });
 }
 
 /// The ranks of a node; those with the same number where one is given.
-inline progress::look_task<communicator> split_nodes(communicator over, int node) {
+template <std::same_as<communicator> Communicator>
+progress::look_task<communicator> split_nodes(Communicator over, int node) {
   if (node >= 0) return split(std::move(over), node);
   return create_of(std::move(over), [](const mpi::comm& fresh) { return fresh.split_node(); });
 }

@@ -33,6 +33,8 @@ namespace cohort::graph {
 ///
 /// A *window* is the part between two fences: names are unique in one, and no task or value
 /// outlives it. *Threads*: that of the loop.
+///
+/// What is seldom called is a template, so that its body is compiled only where it is called.
 class scope {
  public:
   scope(runtime::open_scope& of, machine::producer who, bool ends) noexcept
@@ -91,6 +93,7 @@ class scope {
   /// What waits on this rank, asked of the homes of all that it waits for (graph Q1): state of each
   /// task, who has spawned it, what it waits for in turn. Homes that do not answer within this time
   /// are listed as silent. It decides nothing, and nothing waits for it.
+  template <class Any = void>
   [[nodiscard]] asio::awaitable<stall_report> report(std::chrono::nanoseconds within) const {
     return runtime::ask_within(scope_, opening_, within);
   }
@@ -100,16 +103,19 @@ class scope {
   /// is the name of the scope unless another is given.
   /// *Throws* error with the system's code, where the file cannot be written; with
   /// errc::invalid_argument where nothing is recorded.
+  template <class Any = void>
   [[nodiscard]] asio::awaitable<void> write_dot(std::string path) const {
-    return draw<void>(this, std::move(path), dot_options());
+    return draw(this, std::move(path), dot_options());
   }
   /// The options are an object with a name, since g++ 12 spoils what is written in braces within a
   /// `co_await`.
+  template <class Any = void>
   [[nodiscard]] asio::awaitable<void> write_dot(std::string path, const dot_options& with) const {
-    return draw<void>(this, std::move(path), with);
+    return draw(this, std::move(path), with);
   }
   /// Writes what this rank has run until now, and when, into its file of the timeline
   /// (docs/timeline.md): "path.json" becomes "path.1.json" on rank 1. *Throws* as write_dot.
+  template <class Any = void>
   void write_schedule(const std::string& path) const {
     const runtime::recorder& own = recorded();
     const auto failed =
@@ -139,12 +145,13 @@ class scope {
                         "graph: this scope records nothing: see scope_options::record");
   }
   // Each rank is the home of its recording, which rank 0 awaits.
-  template <class Any>
-  static asio::awaitable<void> draw(const scope* of, std::string path, dot_options with) {
+  template <class Scope>
+  static asio::awaitable<void> draw(const Scope* of, std::string path, dot_options with) {
     runtime::recorder& own = of->recorded();
     if (with.title.empty()) with.title = own.scope();
     const int picture = own.next_picture();
-    const auto each = of->tasks<recording>("cohort::recording", block_cyclic(of->size(), 1));
+    const auto each =
+        of->template tasks<recording>("cohort::recording", block_cyclic(of->size(), 1));
     own.paused = true;
     each(of->rank(), picture).put(own.tasks());
     own.paused = false;

@@ -241,8 +241,8 @@ struct asking_time {
 };
 
 /// Who has not answered in time is silent.
-template <class Any = void>
-asio::awaitable<machine::stall_report> ask_within(open_scope* where, std::uint64_t opening,
+template <class Scope>
+asio::awaitable<machine::stall_report> ask_within(Scope* where, std::uint64_t opening,
                                                   std::chrono::nanoseconds within,
                                                   bool withdrawn = false) {
   const auto time = std::make_shared<asking_time>(co_await asio::this_coro::executor, within);

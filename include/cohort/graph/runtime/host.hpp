@@ -76,9 +76,10 @@ template <class Any>
                                               const tasks_options& options);
 
 /// A scope while its program runs.
+template <class Scope>
 class opened_scope {
  public:
-  opened_scope(std::shared_ptr<host> by, open_scope& one) noexcept
+  opened_scope(std::shared_ptr<host> by, Scope& one) noexcept
       : host_(std::move(by)), scope_(&one), opening_(one.opening()) {
     one.has_program = true;
   }
@@ -99,7 +100,7 @@ class opened_scope {
   } catch (...) {
     return std::current_exception();
   }
-  [[nodiscard]] open_scope& operator*() const noexcept { return *scope_; }
+  [[nodiscard]] Scope& operator*() const noexcept { return *scope_; }
   /// Completes when all ranks have closed it.
   [[nodiscard]] asio::awaitable<report> close() const {
     asio::use_awaitable_t<> token;
@@ -112,7 +113,7 @@ class opened_scope {
 
  private:
   std::shared_ptr<host> host_;
-  open_scope* scope_;
+  Scope* scope_;
   std::uint64_t opening_;
 };
 
