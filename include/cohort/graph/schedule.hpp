@@ -105,8 +105,9 @@ class schedule_writer {
       slices_.push_back({at, since(one.begin), since(one.end), {one.thread, 0}});
       sources = sources || one.kind == recorded_kind::source;
     }
-    std::stable_sort(slices_.begin(), slices_.end(),
-                     [](const slice& a, const slice& b) { return a.begin < b.begin; });
+    std::sort(slices_.begin(), slices_.end(), [](const slice& a, const slice& b) {
+      return a.begin != b.begin ? a.begin < b.begin : a.at < b.at;
+    });
     std::map<std::uint32_t, trace::viewer_rows> threads;
     for (slice& one : slices_) {
       if (tasks_[one.at].kind == recorded_kind::source) continue;

@@ -29,6 +29,10 @@ class executed_node {
   [[nodiscard]] int rank() const noexcept { return from_->rank(); }
   [[nodiscard]] const machine::key& key() const noexcept { return key_; }
   [[nodiscard]] std::uint32_t window() const noexcept { return window_; }
+  /// Of two in the recordings of one span.
+  [[nodiscard]] bool is_before(const executed_node& other) const noexcept {
+    return from_ != other.from_ ? from_ < other.from_ : at_ < other.at_;
+  }
 
   std::size_t depth = 0;  ///< tasks on the longest way to it from the beginning of its window
 
@@ -86,9 +90,10 @@ class executed_graph {
       for (std::size_t at = 0; at < one.size(); ++at) nodes_.emplace_back(one, at);
     }
     std::sort(ranks_.begin(), ranks_.end());
-    std::stable_sort(nodes_.begin(), nodes_.end(),
-                     [](const auto& a, const auto& b) { return identity(a) < identity(b); });
     const auto same = [](const auto& a, const auto& b) { return identity(a) == identity(b); };
+    std::sort(nodes_.begin(), nodes_.end(), [&](const auto& a, const auto& b) {
+      return same(a, b) ? a.is_before(b) : identity(a) < identity(b);
+    });
     const auto end = std::unique(nodes_.begin(), nodes_.end(), same);
     counts_.repeated = static_cast<std::uint64_t>(nodes_.end() - end);
     nodes_.erase(end, nodes_.end());
