@@ -162,6 +162,53 @@ TEST_CASE("graph::tasks goes without a scope, and again", "[graph][life]") {
   });
 }
 
+task does_nothing(graph::scope&) { co_return; }
+
+TEST_CASE("a scope that a rank cannot open any more, because it has left, breaks",
+          "[graph][life]") {
+  cohort_test::on_world([&](cohort::communicator world) -> task {
+    if (world.size() == 1) co_return;
+    const int last = world.size() - 1;
+    auto all = std::make_unique<graph::tasks>(world);
+    auto first = all->run("first", &does_nothing);
+    co_await std::move(first);
+    if (world.rank() == last) co_return;
+    const auto why = co_await error_of(all->run("late", &does_nothing));
+    REQUIRE(why);
+    INFO(why->what());
+    CHECK(why->code() == errc::peer_lost);
+    CHECK(has(why->what(), "it has left"));
+  });
+}
+
+task waits_after_the_end(graph::scope& s, bool* closed) {
+  if (s.rank() == 0) co_return;
+  const auto why = co_await error_of(s.fence());
+  REQUIRE(why);
+  CHECK(why->code() == errc::closed);
+  *closed = true;
+  co_await pause(1h);
+}
+
+TEST_CASE("run is cancelled after the others have closed its scope", "[graph][life]") {
+  cohort_test::on_world([&](cohort::communicator world) -> task {
+    graph::tasks all(world);
+    bool closed = false;
+    using namespace asio::experimental::awaitable_operators;
+    const auto ring = [](bool* when) -> task {
+      while (!*when) co_await pause(1ms);
+    };
+    if (world.rank() == 0) {
+      auto running = all.run("test", &waits_after_the_end, &closed);
+      co_await std::move(running);
+    } else {
+      auto either = all.run("test", &waits_after_the_end, &closed) || ring(&closed);
+      const auto which = co_await std::move(either);
+      CHECK(which.index() == 1);
+    }
+  });
+}
+
 TEST_CASE("a deadline of run cancels the scope, which closes on all ranks", "[graph][life]") {
   const cohort::log::capture lines;
   int rank = 0;

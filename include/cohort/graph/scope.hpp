@@ -152,9 +152,10 @@ class scope {
     const int picture = own.next_picture();
     const auto each =
         of->template tasks<recording>("cohort::recording", block_cyclic(of->size(), 1));
-    own.paused = true;
-    each(of->rank(), picture).put(own.tasks());
-    own.paused = false;
+    {
+      const runtime::recorder::pause pause(own);
+      each(of->rank(), picture).put(own.tasks());
+    }
     if (of->rank() != 0) co_return;
     std::vector<recording> all;
     for (int rank = 0; rank < of->size(); ++rank) {

@@ -223,7 +223,7 @@ struct stall_body {
     return {std::make_exception_ptr(cohort::error(errc::closed, "graph: no scope")), {}};
   }
   void start(waiter& one, open_scope& where) const {
-    if (opening != where.opening()) return one.end();
+    if (opening == 0 || opening != where.opening()) return one.end();
     where.ask(one, withdrawn);
   }
   static void cancel(waiter& one, open_scope& where) { where.stop_asking(one); }

@@ -68,12 +68,14 @@ class observed_run {
       return decode_(*bytes);
     } catch (const std::exception& why) {
       results_->discard(*hash_, why.what());
-      return nullptr;
+    } catch (...) {
+      results_->discard(*hash_, "it does not decode");
     }
+    return nullptr;
   }
   void keep(machine::content& value) noexcept try {
     if (results_) results_->keep(*hash_, value.bytes());
-  } catch (const std::exception&) {  // no memory for its bytes: it will run again
+  } catch (...) {  // no memory for its bytes, or its fields throw: it will run again
   }
 
   void ended(const machine::content& value) {

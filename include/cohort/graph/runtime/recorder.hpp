@@ -36,7 +36,7 @@ class recorder {
   template <class Any>
   void add(const machine::basic_node<Any>& node, machine::task_index which, recorded_kind kind,
            const run_time& when) {
-    if (paused) return;
+    if (paused_) return;
     uses_.clear();
     if (const machine::stored_definition* const what = node.definition_of(which)) {
       for (const machine::edge& each : what->edges()) {
@@ -59,7 +59,17 @@ class recorder {
   [[nodiscard]] const std::string& scope() const noexcept { return scope_; }
   [[nodiscard]] int next_picture() noexcept { return ++pictures_; }
 
-  bool paused = false;
+  /// As long as it lives nothing is recorded.
+  class pause {
+   public:
+    explicit pause(recorder& of) noexcept : of_(of) { of_.paused_ = true; }
+    pause(const pause&) = delete;
+    pause& operator=(const pause&) = delete;
+    ~pause() { of_.paused_ = false; }
+
+   private:
+    recorder& of_;
+  };
 
  private:
   /// Threads are numbered as they come.
@@ -75,6 +85,7 @@ class recorder {
   std::vector<recorded_use> uses_;  // of one task
   std::unordered_map<std::thread::id, std::uint32_t> threads_;
   int pictures_ = 0;
+  bool paused_ = false;
 };
 
 }  // namespace cohort::graph::runtime

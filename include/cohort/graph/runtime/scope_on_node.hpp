@@ -102,12 +102,15 @@ class scope_on_node final : public open_scope {
   }
   machine::content_ptr put(const machine::task_name& task, machine::content_ptr value,
                            source_hasher hasher, const std::source_location& site) override {
-    task_hash hash;
-    const bool hashed = hashes_ && hasher != nullptr && task.what.home == rank_;
-    if (hashed) [[unlikely]]
-      hash = hasher(*value);
+    std::optional<task_hash> hash;
+    if (hashes_ && hasher != nullptr && task.what.home == rank_) [[unlikely]] {
+      try {
+        hash = hasher(*value);
+      } catch (...) {  // its fields throw: it stays here, and what reads it has no hash
+      }
+    }
     auto result =
-        node_->put(task, std::move(value), site_of(site), hashed ? &hash.bytes() : nullptr);
+        node_->put(task, std::move(value), site_of(site), hash ? &hash->bytes() : nullptr);
     if (recorder_ && result.is_first) [[unlikely]] {
       const auto now = steady_clock::now();
       recorder_->add(*node_, node_->record_of(task), recorded_kind::source, {now, now, {}});
@@ -178,8 +181,7 @@ class scope_on_node final : public open_scope {
     cause.code = errc::cancelled;
     cause.rank = rank_;
     cause.text = "the await of the window's end was cancelled";
-    node_->start_report();
-    const std::string waited = machine::text_of(node_->take_report());
+    const std::string waited = machine::text_of(waiting_now());
     if (!waited.empty()) cause.text += "; here waited: " + waited;
     cancel(std::move(cause));
   }
@@ -195,6 +197,12 @@ class scope_on_node final : public open_scope {
     if (std::erase(asking_, &one) == 0) return;
     one.stalled = node_->report_so_far();
     one.end();
+  }
+  // Without homes, and not instead of a report that is being made.
+  [[nodiscard]] machine::stall_report waiting_now() {
+    if (!asking_.empty()) return node_->report_so_far();
+    node_->start_report();
+    return node_->take_report();
   }
   [[nodiscard]] machine::producer fork() override { return node_->fork(); }
   void end(machine::producer who) override {

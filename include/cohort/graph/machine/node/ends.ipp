@@ -109,6 +109,15 @@ void basic_node<Any>::lose(int rank, const std::string& why) {
 template <class Any>
 void basic_node<Any>::heard_goodbye(int rank) {
   accounts_[static_cast<std::size_t>(rank)].goodbye = true;
+  // It has not closed this scope if that needs what this rank has not contributed yet, or the DOWN
+  // of a parent, which would be here.
+  if (!closed_ && !broken_ && (!up_ || rank == place_.parent)) {
+    failure cause;
+    cause.code = errc::peer_lost;
+    cause.rank = rank;
+    cause.text = "it has left, and opens no scope any more";
+    break_up(std::move(cause));
+  }
   settle();
 }
 

@@ -48,7 +48,7 @@ basic_node<Any>::basic_node(basic_endpoint<Any>& owner, scope_id id, const node_
   for (const parked_message& one : parked_) received_ += is_counted(one.kind) ? 1U : 0U;
   unpark();
   for (int other = 0; other < ranks_; ++other) {
-    if (owner.has_left(other)) accounts_[static_cast<std::size_t>(other)].goodbye = true;
+    if (owner.has_left(other)) heard_goodbye(other);
     if (owner.is_lost(other)) lose(other, owner.why_lost(other));
   }
   settle();
