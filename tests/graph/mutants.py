@@ -220,5 +220,5 @@ if __name__ == "__main__":
     sys.exit(mutation.main(__doc__, MUTANTS, mutation.checker(
         "graph", layers=("core", "graph"), headers=(),
         files=("actors.hpp", "checks.hpp", "inspector.hpp", "job.hpp", "jobs.cpp", "jobs.hpp",
-               "notes.hpp", "oracle.hpp", "packets.hpp", "place.hpp", "small.hpp",
+               "notes.hpp", "oracle.hpp", "packets.hpp", "place.hpp", "read_packet.hpp", "small.hpp",
                "transport.hpp", "values.hpp", "worker.hpp", "world.hpp"))))
