@@ -22,6 +22,19 @@ inline constexpr std::uint32_t none = ~std::uint32_t{0};
 template <class T, std::uint32_t Block = 4096>
 class arena {
  public:
+  arena() = default;
+  arena(arena&& other) noexcept { swap(other); }
+  arena& operator=(arena&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  void swap(arena& other) noexcept {
+    blocks_.swap(other.blocks_);
+    owned_.swap(other.owned_);
+    std::swap(next_, other.next_);
+    std::swap(end_, other.end_);
+  }
+
   /// So many places one behind the other; returns the number of the first.
   std::uint32_t take(std::uint32_t count) {
     if (count > end_ - next_) [[unlikely]]
@@ -35,6 +48,8 @@ class arena {
     return blocks_[at / Block][at % Block];
   }
   [[nodiscard]] std::uint32_t size() const noexcept { return next_; }
+  /// In bytes, used or not.
+  [[nodiscard]] std::size_t capacity() const noexcept { return blocks_.size() * Block * sizeof(T); }
   void clear() noexcept {
     next_ = 0;
     end_ = blocks_.empty() ? 0 : Block;

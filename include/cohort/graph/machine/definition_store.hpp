@@ -156,6 +156,7 @@ class definition_store {
   /// Requires that all inputs were dropped.
   void clear() noexcept { units_.clear(); }
   [[nodiscard]] std::uint32_t size() const noexcept { return units_.size(); }
+  [[nodiscard]] std::size_t capacity() const noexcept { return units_.capacity(); }
 
  private:
   struct alignas(stored_definition::unit) memory {

@@ -18,6 +18,19 @@ namespace cohort::graph::machine {
 /// Nothing is taken out but all of it.
 class index_table {
  public:
+  index_table() = default;
+  index_table(index_table&& other) noexcept { swap(other); }
+  index_table& operator=(index_table&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  void swap(index_table& other) noexcept {
+    slots_.swap(other.slots_);
+    std::swap(mask_, other.mask_);
+    std::swap(count_, other.count_);
+    std::swap(most_, other.most_);
+  }
+
   /// The number with this hash for which `is_it(number)` holds, or `none`.
   template <class IsIt>
   [[nodiscard]] std::uint32_t find(std::uint32_t hash, IsIt is_it) const {

@@ -45,7 +45,8 @@ class basic_node {
  public:
   /// Opens the scope on this rank; producer 0 is there from the beginning. Handles what was sent
   /// to it before (graph O1), so it may have actions.
-  basic_node(basic_endpoint<Any>& owner, scope_id id, const node_options& options);
+  basic_node(basic_endpoint<Any>& owner, scope_id id, const node_options& options,
+             node_memory memory = {});
   basic_node(const basic_node&) = delete;
   basic_node& operator=(const basic_node&) = delete;
   ~basic_node();
@@ -135,6 +136,8 @@ class basic_node {
     return cause_;
   }  ///< of the cancellation
   [[nodiscard]] bool closed() const noexcept { return closed_; }
+  /// Of a node that has closed: for another one. Then it is only destroyed.
+  [[nodiscard]] node_memory leave_memory() noexcept;
 
   // ---- timers: what it would do only when idle, it may do before ----
   /// For want_delay (graph W1) and announce_delay (graph A2).
@@ -165,7 +168,8 @@ class basic_node {
 
   struct alone {};
   /// One that its endpoint does not know yet.
-  basic_node(alone, basic_endpoint<Any>& owner, scope_id id, const node_options& options);
+  basic_node(alone, basic_endpoint<Any>& owner, scope_id id, const node_options& options,
+             node_memory memory);
 
   // front: names, spawns and their refusals
   [[nodiscard]] index resolve(index task, const definition_view& what, spawn_site site, bool here);

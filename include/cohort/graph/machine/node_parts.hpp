@@ -5,9 +5,14 @@
 /// \file
 /// What the state of a node is made of, beside records and definitions.
 
+#include <cohort/graph/machine/arena.hpp>
 #include <cohort/graph/machine/content.hpp>
+#include <cohort/graph/machine/definition_store.hpp>
 #include <cohort/graph/machine/hash.hpp>
+#include <cohort/graph/machine/index_table.hpp>
 #include <cohort/graph/machine/message.hpp>
+#include <cohort/graph/machine/record.hpp>
+#include <cohort/graph/machine/record_table.hpp>
 #include <cohort/graph/machine/report.hpp>
 
 #include <cstddef>
@@ -16,6 +21,19 @@
 #include <vector>
 
 namespace cohort::graph::machine {
+
+/// The memory of a node for tasks and values, which grows with them. A node that has ended can leave
+/// it to another one.
+struct node_memory {
+  record_table records;
+  definition_store definitions;
+  arena<peer> peers;
+  index_table peer_table;
+  /// Of most of it, in bytes.
+  [[nodiscard]] std::size_t capacity() const noexcept {
+    return records.capacity() + definitions.capacity() + peers.capacity();
+  }
+};
 
 /// A producer (graph O3).
 struct producer_state {

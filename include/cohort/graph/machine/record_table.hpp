@@ -28,8 +28,8 @@ struct family_record {
 class record_table {
  public:
   record_table() = default;
-  record_table(const record_table&) = delete;
-  record_table& operator=(const record_table&) = delete;
+  record_table(record_table&&) noexcept = default;
+  record_table& operator=(record_table&&) noexcept = default;
   ~record_table() { clear(); }
 
   [[nodiscard]] record& operator[](std::uint32_t at) noexcept { return records_[at]; }
@@ -121,6 +121,8 @@ class record_table {
   [[nodiscard]] std::vector<family_record>& families() noexcept { return families_; }
   [[nodiscard]] const std::vector<family_record>& families() const noexcept { return families_; }
 
+  [[nodiscard]] std::size_t capacity() const noexcept { return records_.capacity() + words_.capacity(); }
+  void forget_families() noexcept { families_.clear(); }
   /// All records and names, but not the families, which are good for all windows.
   void clear() {
     for (std::uint32_t at = 0; at < records_.size(); ++at) records_[at].~record();

@@ -69,7 +69,7 @@ class scope_on_node final : public open_scope {
     if (with.hashes()) hashes_.emplace(rank_);
     if (with.records()) recorder_.emplace(rank_, with.name(), with.recording());
     observed_ = recorder_ || hashes_;
-    node_.emplace(all, id, options);
+    node_.emplace(all, id, options, std::move(memory_));
     id_ = id;
     opening_ = owner_.next_number();
     window_ = window_number();
@@ -290,6 +290,7 @@ class scope_on_node final : public open_scope {
 
  private:
   static constexpr std::size_t most_told = 100;
+  static constexpr std::size_t most_kept = std::size_t{16} << 20U;  // bytes, for the next opening
 
   [[nodiscard]] static machine::spawn_site site_of(const std::source_location& from) noexcept {
     return {from.file_name(), from.line()};
@@ -373,7 +374,9 @@ class scope_on_node final : public open_scope {
     hashes_.reset();
     results_ = nullptr;
     beginnings.clear();
+    machine::node_memory left = node_->leave_memory();
     node_.reset();
+    if (left.capacity() <= most_kept) memory_ = std::move(left);
   }
   /// What a cancelled coroutine does at once may end others.
   void cancel_running() {
@@ -383,6 +386,7 @@ class scope_on_node final : public open_scope {
   }
 
   scope_owner& owner_;
+  machine::node_memory memory_;  // of the node before
   std::optional<node_type> node_;
   bool observed_ = false;
   std::optional<recorder> recorder_;

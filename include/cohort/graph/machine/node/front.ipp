@@ -20,16 +20,20 @@ namespace cohort::graph::machine {
 
 template <class Any>
 basic_node<Any>::basic_node(alone, basic_endpoint<Any>& owner, scope_id id,
-                            const node_options& options)
+                            const node_options& options, node_memory memory)
     : owner_(owner),
       id_(id),
       options_(options),
       rank_(options.rank),
       ranks_(options.ranks),
       place_(options.rank, options.ranks),
+      records_(std::move(memory.records)),
+      definitions_(std::move(memory.definitions)),
       producers_(1),
       announced_(static_cast<std::size_t>(options.ranks)),
-      accounts_(static_cast<std::size_t>(options.ranks)) {
+      accounts_(static_cast<std::size_t>(options.ranks)),
+      peers_(std::move(memory.peers)),
+      peer_table_(std::move(memory.peer_table)) {
   if (rank_ != owner.rank() || ranks_ != owner.ranks()) {
     throw cohort::error(errc::invalid_argument, "task graph: rank " + std::to_string(rank_) +
                                                     " of " + std::to_string(ranks_) +
@@ -41,8 +45,9 @@ basic_node<Any>::basic_node(alone, basic_endpoint<Any>& owner, scope_id id,
 
 // What throws here is behind the other constructor, so the destructor takes it out of the endpoint.
 template <class Any>
-basic_node<Any>::basic_node(basic_endpoint<Any>& owner, scope_id id, const node_options& options)
-    : basic_node(alone(), owner, id, options) {
+basic_node<Any>::basic_node(basic_endpoint<Any>& owner, scope_id id, const node_options& options,
+                            node_memory memory)
+    : basic_node(alone(), owner, id, options, std::move(memory)) {
   owner.enter(*this);
   parked_ = owner.take_parked(id);  // [graph O1]
   for (const parked_message& one : parked_) received_ += is_counted(one.kind) ? 1U : 0U;
@@ -60,6 +65,13 @@ basic_node<Any>::~basic_node() {
     if (records_[at].definition != none) definitions_[records_[at].definition].drop_inputs();
   }
   owner_.leave(*this);
+}
+
+// The end of the window has cleared it.
+template <class Any>
+node_memory basic_node<Any>::leave_memory() noexcept {
+  records_.forget_families();
+  return {std::move(records_), std::move(definitions_), std::move(peers_), std::move(peer_table_)};
 }
 
 template <class Any>
