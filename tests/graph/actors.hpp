@@ -13,18 +13,19 @@ namespace graph_test {
 /// Something that can happen.
 struct actor {
   enum class kind {
-    deliver,   // a packet from a to b
-    transfer,  // the a-th large value arrives; random: any
-    complete,  // the a-th send is complete
-    step,      // of the programs of rank b in scope a
-    run,       // a task there
-    flush,     // rank a sends to b what it has for it
-    notify,    // rank a hears that another is dead
-    wants,     // rank b in scope a asks for values before it is idle
-    announce,  // and announces
-    compare,   // and compares
-    ask,       // for a stall report, or reads it
-    destroy,   // forgets a closed scope
+    deliver,     // a packet from a to b
+    transfer,    // the a-th large value arrives; random: any
+    complete,    // the a-th send is complete
+    step,        // of the programs of rank b in scope a
+    run,         // a task there
+    flush,       // rank a sends to b what it has for it
+    notify,      // rank a hears that another is dead
+    wants,       // rank b in scope a asks for values before it is idle
+    announce,    // and announces
+    compare,     // and compares
+    contribute,  // to the wave, while something waits there
+    ask,         // for a stall report, or reads it
+    destroy,     // forgets a closed scope
     deadline,
     die,  // rank a
   } what;
@@ -90,6 +91,7 @@ inline actors_of_job random_actors(const job& of, bool greedy) {
       all.actors.push_back({kind::step, scope, rank});
       all.actors.push_back({kind::run, scope, rank});
       all.actors.push_back({kind::destroy, scope, rank});
+      if (of.patient) all.actors.push_back({kind::contribute, scope, rank});
       if (of.ranks > 1) {
         all.lazy.push_back({kind::wants, scope, rank});
         all.lazy.push_back({kind::announce, scope, rank});

@@ -198,6 +198,7 @@ struct job {
   bool uniform = false;  // all ranks spawn the same: messages are counted (graph P7)
   bool timed = false;
   bool fail_fast = false;
+  bool patient = false;  // nodes are (graph T3)
   bool asks = false;     // for stall reports
   bool reopens = false;  // a rank opens a scope when the one before has closed there
   int deaths = 0;

@@ -476,6 +476,7 @@ inline std::unique_ptr<world> random_world(std::uint64_t seed, int ranks, bool d
   static const std::vector<double> lazinesses{1, .9, .1};
   rng random(seed * 0x9e3779b97f4a7c15U + 1);
   job made = random_job(random, ranks);
+  made.patient = seed % 2 == 1;
   const bool uniform = made.uniform;
   std::set<std::uint64_t> deaths;
   const int end = random.choice(ends);

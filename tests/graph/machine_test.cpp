@@ -853,6 +853,46 @@ TEST_CASE("a stall report names what is waited for, and who is silent") {
   all.all_end(window_end::close);
 }
 
+TEST_CASE("a stall report does not wait for answers in a scope that is cancelled meanwhile") {
+  fake_ranks all(2);
+  const auto a = all.await(0, "a1");
+  all.of(0).start_report();
+  CHECK_FALSE(all.of(0).has_report());
+  all.of(0).cancel({});
+  CHECK(all.of(0).has_report());
+  all.run();
+  CHECK(a->ended());
+  const stall_report told = all.of(0).take_report();
+  REQUIRE(told.tasks.size() == 1);
+  CHECK(told.tasks[0].task == "a(1)");
+  const task_index also[] = {all.of(0).record_of(all.name(0, "a1"))};
+  all.of(0).start_report(also);
+  CHECK(all.of(0).has_report());
+  all.all_end(window_end::close);
+}
+
+TEST_CASE("a patient node contributes when it is told, and at once when nothing waits") {
+  node_options options;
+  options.patient = true;
+  fake_ranks all(2, options);
+  const auto a = all.await(0, "a1");
+  all.end(1, window_end::close);
+  all.run();
+  CHECK_FALSE(a->ended());
+  CHECK(all.of(0).has_contribution());
+  CHECK_FALSE(all.of(1).has_contribution());
+  for (int wave = 0; wave < 3; ++wave) {  // the first has not seen the want
+    CHECK_FALSE(a->ended());
+    all.of(0).flush_contribution();
+    all.run();
+  }
+  REQUIRE(a->ended());
+  CHECK(a->what->failed()->code == errc::not_spawned);
+  CHECK_FALSE(all.of(0).has_contribution());
+  all.all_end(window_end::close);
+  check_closed(all);
+}
+
 TEST_CASE("bytes that are no message throw, and the endpoint goes on without that rank") {
   for (int what = 0; what < 6; ++what) {
     fake_ranks all(3);

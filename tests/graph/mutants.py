@@ -173,6 +173,7 @@ MUTANTS = {
     "grant-refused": ("L3", (TRANSFER, "peer& to = peer_of(value, from);",
                              "peer& to = peer_of(value, from); if (cancelled_) return;")),
     "passive-running": ("T2", (HEADER, "busy_ == 0 && running_ == 0 &&", "busy_ == 0 &&")),
+    "patient-forever": ("T3", (WAVE, "if (has_contribution() && contribute()) settle();", "")),
     "passive-unasked": ("T2", (RECEIVE, "flush_wants();", ""),
                         (WAVE, "if (!idle() || unsent_count_ != 0 ||", "if (!idle() ||")),
     "passive-unannounced": ("T2", (RECEIVE, "flush_announcements();", ""),

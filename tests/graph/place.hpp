@@ -68,6 +68,7 @@ class place {
   bool flush_wants();
   bool flush_announcements();
   bool flush_comparisons();
+  bool flush_contribution();
   /// Asks what it waits for, or reads what the others have answered (graph Q1).
   bool ask_or_read();
   /// Forgets the node of a scope that has ended, as a program does.
@@ -156,6 +157,7 @@ inline bool place::step(endpoint& owner, rng& random) {
     options.eager = job_.eager * unit;
     options.credit = job_.credit * unit;
     options.fail_fast = job_.fail_fast;
+    options.patient = job_.patient;
     options.agreed = job_.facts[static_cast<std::size_t>(rank_)].other_options ? "other" : "usual";
     machine_ = std::make_unique<node>(owner, id_of(scope_, job_.reopens), options);
     opened_ = true;
@@ -338,6 +340,13 @@ inline bool place::flush_announcements() {
 inline bool place::flush_comparisons() {
   if (!alive() || machine_->cause() || !machine_->has_comparisons()) return false;
   machine_->flush_comparisons();
+  return true;
+}
+
+inline bool place::flush_contribution() {
+  if (!alive() || !machine_->has_contribution()) return false;
+  ++notes_.hits["T3 a patient rank contributes"];
+  machine_->flush_contribution();
   return true;
 }
 

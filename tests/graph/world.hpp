@@ -152,6 +152,8 @@ inline bool world::try_to(const actor& one) {
       return where.flush_announcements();
     case kind::compare:
       return where.flush_comparisons();
+    case kind::contribute:
+      return where.flush_contribution();
     case kind::ask:
       return where.ask_or_read();
     case kind::destroy:

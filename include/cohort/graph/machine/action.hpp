@@ -22,7 +22,8 @@ struct node_options {
   std::size_t eager = 8192;         ///< larger values are offered (graph L1)
   std::size_t credit = 256 * 1024;  ///< bytes of unasked values, for each pair of ranks (graph U2)
   bool fail_fast = false;           ///< graph F4
-  std::string agreed;               ///< all other options as a text, equal on all ranks (graph K3)
+  bool patient = false;  ///< while something waits, contributes when it is told (graph T3)
+  std::string agreed;    ///< all other options as a text, equal on all ranks (graph K3)
 };
 
 /// A coroutine of the program that spawns and awaits in this scope (graph O3).

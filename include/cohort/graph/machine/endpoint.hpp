@@ -60,6 +60,8 @@ class basic_endpoint {
     }
   }
   [[nodiscard]] bool has_message(int to) const noexcept { return !out_.empty(to); }
+  /// Whether there is a message to anybody since the last call.
+  [[nodiscard]] bool take_news() noexcept { return out_.take_news(); }
   /// Appends to `out`; false if there is nothing.
   bool take_message(int to, std::vector<std::byte>& out) { return out_.take(to, out); }
   /// A receive of `post_receive` has completed.

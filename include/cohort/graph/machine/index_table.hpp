@@ -34,6 +34,7 @@ class index_table {
   /// The number with this hash for which `is_it(number)` holds, or `none`.
   template <class IsIt>
   [[nodiscard]] std::uint32_t find(std::uint32_t hash, IsIt is_it) const {
+    if (count_ == 0) return none;  // it may have no slots
     for (std::size_t at = hash & mask_;; at = (at + stride) & mask_) {
       const slot& one = slots_[at];
       if (one.number == none) return none;
@@ -72,7 +73,7 @@ class index_table {
       if (one.number != none) put(one);
     }
   }
-  std::vector<slot> slots_ = std::vector<slot>(1);  // a power of two, at most half full
+  std::vector<slot> slots_;  // none, or a power of two, at most half full
   std::size_t mask_ = 0;
   std::size_t count_ = 0;
   std::size_t most_ = 0;

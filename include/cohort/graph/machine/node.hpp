@@ -148,9 +148,13 @@ class basic_node {
   [[nodiscard]] bool has_comparisons() const noexcept {
     return compare_count_ != 0 && unknown_count_ != 0;
   }
+  /// A patient node could contribute to the wave, which would find only that something waits in
+  /// vain (graph T3).
+  [[nodiscard]] bool has_contribution() const noexcept { return is_patient() && can_contribute(); }
   void flush_wants();
   void flush_announcements();
   void flush_comparisons();
+  void flush_contribution();
 
   // ---- stall reports (graph Q1) ----
   /// Asks the homes of all that waits here, and of these. One that is under way is given up.
@@ -286,6 +290,8 @@ class basic_node {
     return busy_ == 0 && running_ == 0 && ready_.empty() && !closed_;
   }
   [[nodiscard]] bool passive() const noexcept;
+  [[nodiscard]] bool is_patient() const noexcept;
+  [[nodiscard]] bool can_contribute() const noexcept;
   bool contribute();
   [[nodiscard]] contribution own_contribution();
   void note_named(contribution& all);

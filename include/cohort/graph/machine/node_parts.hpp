@@ -22,8 +22,8 @@
 
 namespace cohort::graph::machine {
 
-/// The memory of a node for tasks and values, which grows with them. A node that has ended can leave
-/// it to another one.
+/// The memory of a node for tasks and values, which grows with them. A node that has ended can
+/// leave it to another one.
 struct node_memory {
   record_table records;
   definition_store definitions;

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace cohort::graph::machine {
@@ -22,6 +23,7 @@ class outbox {
 
   void put(int to, const scope_id& scope, message_kind kind, std::uint64_t epoch,
            std::span<const std::byte> body) {
+    news_ = true;
     std::vector<std::byte>& bytes = bytes_for(to, scope);
     wire::writer out(bytes);
     out.byte(static_cast<std::uint8_t>(kind));
@@ -29,6 +31,8 @@ class outbox {
     out.varint(body.size());
     out.raw(body);
   }
+  /// Whether there is anything since the last call.
+  [[nodiscard]] bool take_news() noexcept { return std::exchange(news_, false); }
   [[nodiscard]] bool empty(int to) const noexcept {
     for (const queue& one : queues_[static_cast<std::size_t>(to)]) {
       if (!one.bytes.empty()) return false;
@@ -66,6 +70,7 @@ class outbox {
     return all.back().bytes;
   }
   std::vector<std::vector<queue>> queues_;  // by destination; few scopes each
+  bool news_ = false;
 };
 
 }  // namespace cohort::graph::machine

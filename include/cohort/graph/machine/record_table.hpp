@@ -121,7 +121,9 @@ class record_table {
   [[nodiscard]] std::vector<family_record>& families() noexcept { return families_; }
   [[nodiscard]] const std::vector<family_record>& families() const noexcept { return families_; }
 
-  [[nodiscard]] std::size_t capacity() const noexcept { return records_.capacity() + words_.capacity(); }
+  [[nodiscard]] std::size_t capacity() const noexcept {
+    return records_.capacity() + words_.capacity();
+  }
   void forget_families() noexcept { families_.clear(); }
   /// All records and names, but not the families, which are good for all windows.
   void clear() {

@@ -63,6 +63,15 @@ class messenger {
       mailbox_->send(to, packet, [&](std::vector<std::byte>& out) { all_.take_message(to, out); });
     }
   }
+  /// What the first task of a turn has for others leaves at once, so that ranks work side by side;
+  /// what comes after it leaves in one message at the end of the turn.
+  void begin_turn() noexcept { is_first_ = true; }
+  void task_ended() {
+    if (is_first_ && all_.take_news()) {
+      is_first_ = false;
+      flush();
+    }
+  }
   /// Tells the others that no scope is open here, nor will be (graph X6). True if they all know it
   /// and have said the same, or are lost.
   bool leave() {
@@ -229,6 +238,7 @@ class messenger {
   std::vector<transfer*> transfers_;
   std::vector<bool> told_;  // those that know that this rank leaves
   bool closed_ = false;
+  bool is_first_ = false;
 };
 
 /// A large value that MPI works on.

@@ -20,6 +20,7 @@
 #include <cohort/progress/look_task.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -80,6 +81,7 @@ class rank_host final : public host,
     with.eager = options_.eager;
     with.credit = options_.credit;
     with.fail_fast = options_.fail_fast;
+    with.patient = true;
     with.agreed = agreed();
     if (asked.hashes()) with.agreed += ", hashes";
     scope& one = free_scope();
@@ -134,12 +136,18 @@ class rank_host final : public host,
   }
 
   using scope_owner::wake;
+  void task_ended() { messenger_.task_ended(); }
 
  private:
   using scope = scope_on_node<Any>;
   using clock = std::chrono::steady_clock;
-  static constexpr auto want_delay = std::chrono::microseconds(200);
-  static constexpr auto announce_delay = std::chrono::milliseconds(1);
+  using node = machine::basic_node<Any>;
+  struct put_off {
+    clock::duration delay;
+    bool (*has_any)(const node&);
+    void (*flush)(node&);
+    std::optional<clock::time_point> until;
+  };
 
   class turn_operation final : public progress::operation {
    public:
@@ -226,9 +234,10 @@ class rank_host final : public host,
     const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(
         engine_.coarse_now().time_since_epoch());
     for (scope* const one : open_) one->set_time(static_cast<std::uint32_t>(now.count()));
+    messenger_.begin_turn();
     const bool more = scheduler_.run_slice(open_, *this);
-    do_actions();
     hurry(more);
+    do_actions();
     messenger_.flush();
     if (more) {
       if (!turn_is_due_) {
@@ -249,43 +258,31 @@ class rank_host final : public host,
       }
     }
   }
-  /// A rank that is not idle announces and asks all the same, after some time. In turns that follow
-  /// one another the time is looked at; else a timer ends it.
+  /// What nodes put off is done after some time. In turns that follow one another the time is
+  /// looked at; else a timer ends it.
   void hurry(bool busy) {
-    bool wants = false;
-    bool announcements = false;
-    for (scope* const one : open_) {
-      wants = wants || one->node()->has_wants();
-      announcements =
-          announcements || one->node()->has_announcements() || one->node()->has_comparisons();
+    std::optional<clock::time_point> now;
+    for (put_off& each : put_off_) {
+      const auto is_there = [&](scope* one) { return each.has_any(*one->node()); };
+      if (std::none_of(open_.begin(), open_.end(), is_there)) {
+        each.until.reset();
+        continue;
+      }
+      if (!now) now = clock::now();
+      if (!each.until) each.until = *now + each.delay;
+      if (*now < *each.until) continue;
+      for (scope* const one : open_) each.flush(*one->node());
+      each.until = *now + each.delay;  // for what is there again
     }
-    if (!wants && !announcements) {
-      wants_until_.reset();
-      announcements_until_.reset();
-      return;
-    }
-    const auto now = clock::now();
-    if (!wants) wants_until_.reset();
-    if (!announcements) announcements_until_.reset();
-    if (wants && !wants_until_) wants_until_ = now + want_delay;
-    if (announcements && !announcements_until_) announcements_until_ = now + announce_delay;
-    const bool wants_due = wants && now >= *wants_until_;
-    const bool announcements_due = announcements && now >= *announcements_until_;
-    for (scope* const one : open_) {
-      if (wants_due) one->node()->flush_wants();
-      if (!announcements_due) continue;
-      one->node()->flush_announcements();
-      one->node()->flush_comparisons();
-    }
-    if (wants_due) wants_until_.reset();
-    if (announcements_due) announcements_until_.reset();
-    if (!busy) start_timer();
+    if (now && !busy) start_timer();
   }
   void start_timer() {
-    if (timer_waits_ || (!wants_until_ && !announcements_until_)) return;
+    if (timer_waits_) return;
+    auto first = clock::time_point::max();
+    for (const put_off& each : put_off_) first = std::min(first, each.until.value_or(first));
+    if (first == clock::time_point::max()) return;
     if (!timer_) timer_.emplace(engine_.context());
-    timer_->expires_at(std::min(wants_until_.value_or(clock::time_point::max()),
-                                announcements_until_.value_or(clock::time_point::max())));
+    timer_->expires_at(first);
     timer_waits_ = true;
     timer_->async_wait([self = this->shared_from_this()](const std::error_code&) {
       self->timer_waits_ = false;
@@ -370,8 +367,22 @@ class rank_host final : public host,
   std::exception_ptr failed_opening_;
   std::exception_ptr other_program_;
   std::optional<asio::steady_timer> timer_;
-  std::optional<clock::time_point> wants_until_;
-  std::optional<clock::time_point> announcements_until_;
+  std::array<put_off, 3> put_off_{
+      put_off{std::chrono::microseconds(200),  // want_delay [graph W1]
+              [](const node& one) { return one.has_wants(); },
+              [](node& one) { one.flush_wants(); },
+              {}},
+      put_off{std::chrono::milliseconds(1),  // announce_delay [graph A2] [graph A3]
+              [](const node& one) { return one.has_announcements() || one.has_comparisons(); },
+              [](node& one) {
+                one.flush_announcements();
+                one.flush_comparisons();
+              },
+              {}},
+      put_off{std::chrono::microseconds(200),  // wave_delay [graph T3]
+              [](const node& one) { return one.has_contribution(); },
+              [](node& one) { one.flush_contribution(); },
+              {}}};
   std::optional<asio::steady_timer> until_others_leave_;  // keeps the loop
   bool timer_waits_ = false;
   bool leaving_ = false;

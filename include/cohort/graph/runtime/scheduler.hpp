@@ -35,8 +35,8 @@ namespace cohort::graph::runtime {
 ///
 /// *Order.* The newest ready task first: what a task makes is used up next, while it is in the
 /// cache, and a program that spawns a million chains at once has the values of one of them. What is
-/// oldest waits longest; it does not wait for other ranks, which get the values of what has run at
-/// the end of each slice.
+/// oldest waits longest; it does not wait for other ranks, which get the first value of a slice at
+/// once, and the others at its end.
 template <class Any>
 class scheduler {
  public:
@@ -135,6 +135,7 @@ class scheduler {
       value = failed(one, task.index, std::current_exception());
     }
     one.node()->ended(task.index, std::move(value));
+    owner.task_ended();
   }
   [[nodiscard]] static machine::content_ptr failed(scope& one, machine::task_index task,
                                                    const std::exception_ptr& thrown) {
@@ -171,6 +172,7 @@ class scheduler {
     }
     seen->ended(*value);
     one.node()->ended(what.task.index, std::move(value));
+    owner.task_ended();
   }
 
   template <class Owner>

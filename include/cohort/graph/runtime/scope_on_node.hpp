@@ -376,7 +376,8 @@ class scope_on_node final : public open_scope {
     beginnings.clear();
     machine::node_memory left = node_->leave_memory();
     node_.reset();
-    if (left.capacity() <= most_kept) memory_ = std::move(left);
+    if (left.capacity() > most_kept) left = {};
+    memory_ = std::move(left);
   }
   /// What a cancelled coroutine does at once may end others.
   void cancel_running() {

@@ -48,6 +48,7 @@ void basic_node<Any>::cancel_scope(failure cause, bool tell, bool once_more) {
   for (account& one : accounts_) one.digest.reset();
   compare_count_ = 0;
   asking_.clear();
+  asked_.clear();  // nobody answers any more [graph C3]
   unknown_.clear();
   unknown_count_ = 0;
   owner_.tags_.forget_waiting(this);  // queued grants are forgotten [graph C3]

@@ -131,7 +131,7 @@ void basic_node<Any>::settle_slowly() {
     if (closed_) return;
     if (broken_) return leave();  // [graph X3]
     flush_when_idle();
-  } while (contribute());
+  } while (!is_patient() && can_contribute() && contribute());
 }
 
 template <class Any>

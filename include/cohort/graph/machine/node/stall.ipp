@@ -37,7 +37,7 @@ void basic_node<Any>::start_report(std::span<const task_index> also) {
     if (keys.empty()) continue;
     if (home == rank_) {
       for (const key& one : keys) answers_.push_back(state_of(one));
-    } else {
+    } else if (!cancelled_) {  // [graph C3]
       asked_.push_back(home);
       send(home, message_kind::ask, ask_message{query_, std::move(keys)});
     }

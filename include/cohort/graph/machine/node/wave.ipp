@@ -30,13 +30,32 @@ bool basic_node<Any>::passive() const noexcept {
                      [](const producer_state& one) { return one.awaits != 0 || one.ending; });
 }
 
-// Once per DOWN, after the children. True at the root, which has then decided. [graph T3]
+// Tasks or awaits wait, mostly for what is on its way: the wave can wait as well. [graph T3]
 template <class Any>
-bool basic_node<Any>::contribute() {
+bool basic_node<Any>::is_patient() const noexcept {
+  return options_.patient &&
+         (waiting_ != 0 || std::any_of(producers_.begin(), producers_.end(),
+                                       [](const producer_state& one) { return one.awaits != 0; }));
+}
+
+// Once per DOWN, after the children. [graph T3]
+template <class Any>
+bool basic_node<Any>::can_contribute() const noexcept {
   if (up_ || !passive()) return false;
   for (int i = 0; i < place_.child_count; ++i) {
     if (!ups_[static_cast<std::size_t>(i)]) return false;
   }
+  return true;
+}
+
+template <class Any>
+void basic_node<Any>::flush_contribution() {
+  if (has_contribution() && contribute()) settle();
+}
+
+// True at the root, which has then decided. *Requires* `can_contribute()`.
+template <class Any>
+bool basic_node<Any>::contribute() {
   up_ = true;
   contribution all = own_contribution();
   for (int i = 0; i < place_.child_count; ++i) all.add(*ups_[static_cast<std::size_t>(i)]);
