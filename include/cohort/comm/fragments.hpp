@@ -23,6 +23,8 @@
 /// MPI does. Where it does not, parts of several messages may come out as one. Those in between
 /// stay whole, and what is kept stays below its bound.
 
+#include <cohort/core/copy.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <span>
@@ -66,7 +68,7 @@ class outgoing_message {
                          std::span<const std::byte> message) {
     fragment.resize(message.size() + 1);
     fragment[0] = static_cast<std::byte>(kind << 2U) | alone;
-    std::copy(message.begin(), message.end(), fragment.data() + 1);
+    copy_bytes(fragment.data() + 1, message.data(), message.size());
   }
 
  private:
@@ -105,7 +107,7 @@ class message_assembly {
     if (!alone) goes_on_ = more;
     if (first && !more) return come;
     if (first) bytes_.clear();
-    bytes_.insert(bytes_.end(), come.bytes.begin(), come.bytes.end());
+    append_bytes(bytes_, come.bytes);
     come.bytes = bytes_;
     return come;
   }

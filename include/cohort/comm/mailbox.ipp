@@ -5,6 +5,7 @@
 /// Bodies of `mailbox` in `comm/channel.hpp`.
 
 #include <cohort/comm/channel.hpp>
+#include <cohort/core/copy.hpp>
 #include <cohort/progress/context.hpp>
 
 namespace cohort::comm {
@@ -74,7 +75,7 @@ COHORT_INLINE void mailbox::close() {
 COHORT_INLINE void mailbox::received(int from, unsigned kind, std::span<const std::byte> bytes) {
   const std::size_t records = happened_.size();
   const std::size_t before = bytes_.size();
-  bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+  append_bytes(bytes_, bytes);
   try {
     note({happening::message, from, kind, bytes.size(), {}});
   } catch (...) {  // for want of memory

@@ -6,6 +6,7 @@
 
 #include <cohort/coordinator/verbs/named_argument.hpp>
 #include <cohort/core/buffer.hpp>
+#include <cohort/core/copy.hpp>
 #include <cohort/protocol/validation.hpp>
 
 #include <charconv>
@@ -168,7 +169,7 @@ class gathered_bundle {
     std::vector<T> result(bytes / sizeof(T));
     auto* to = reinterpret_cast<std::byte*>(result.data());
     for (const piece& one : pieces_[at]) {
-      if (one.bytes != 0) std::memcpy(to, all_.data() + one.offset, one.bytes);
+      copy_bytes(to, all_.data() + one.offset, one.bytes);
       to += one.bytes;
     }
     return result;

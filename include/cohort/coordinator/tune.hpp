@@ -6,6 +6,7 @@
 
 #include <cohort/collectives/all_reduce.hpp>
 #include <cohort/coordinator/options.hpp>
+#include <cohort/core/copy.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/progress/deadline.hpp>
 
@@ -15,7 +16,6 @@
 #include <concepts>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <limits>
 #include <string>
 #include <utility>
@@ -95,7 +95,7 @@ asio::awaitable<operation_costs> measure_together(Communicator world) {
   }
   for (int i = 0; i < 7; ++i) {
     auto begin = clock::now();
-    std::memcpy(large.data(), from.data(), bytes);
+    copy_bytes(large.data(), from.data(), bytes);
     if (i != 0) best.copy_per_byte = std::min(best.copy_per_byte, since(begin) / bytes);
     begin = clock::now();
     co_await cohort::all_reduce(world, large, op::sum);

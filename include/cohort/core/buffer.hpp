@@ -5,6 +5,7 @@
 /// \file What the verbs accept as data: the buffer concepts, the view that every buffer becomes,
 /// and a strided view to build one.
 
+#include <cohort/core/copy.hpp>
 #include <cohort/core/element.hpp>
 #include <cohort/core/error.hpp>
 
@@ -101,12 +102,10 @@ template <mdspan_like V>
 
 template <class T>
 void pack(buffer_view<T> from, std::remove_const_t<T>* out) {
-  if (from.contiguous()) {
-    std::copy_n(from.data, from.count, out);
-    return;
-  }
+  if (from.contiguous()) return copy_elements(out, from.data, from.count);
   for (std::size_t done = 0; done < from.count; done += from.block) {
-    out = std::copy_n(from.data, from.block, out);
+    copy_elements(out, from.data, from.block);
+    out += from.block;
     from.data += from.stride;
   }
 }
@@ -114,12 +113,9 @@ void pack(buffer_view<T> from, std::remove_const_t<T>* out) {
 template <class T>
   requires(!std::is_const_v<T>)
 void unpack(const T* in, buffer_view<T> to) {
-  if (to.contiguous()) {
-    std::copy_n(in, to.count, to.data);
-    return;
-  }
+  if (to.contiguous()) return copy_elements(to.data, in, to.count);
   for (std::size_t done = 0; done < to.count; done += to.block) {
-    std::copy_n(in, to.block, to.data);
+    copy_elements(to.data, in, to.block);
     in += to.block;
     to.data += to.stride;
   }

@@ -9,6 +9,7 @@
 /// coordinator, arguments and results of remote calls, what broadcast_object carries.
 
 #include <cohort/core/config.hpp>
+#include <cohort/core/copy.hpp>
 #include <cohort/core/element.hpp>
 
 #include <array>
@@ -91,7 +92,7 @@ class writer {
   /// Bytes as they are, without their length.
   void raw(std::span<const std::byte> bytes) {
     if (bytes.size() > 64) {
-      out_->insert(out_->end(), bytes.begin(), bytes.end());
+      append_bytes(*out_, bytes);
     } else if (!bytes.empty()) {  // g++ 12 warns of inserting a few bytes
       const std::size_t end = out_->size();
       out_->resize(end + bytes.size());

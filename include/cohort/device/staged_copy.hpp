@@ -12,6 +12,7 @@
 /// co_await cohort::device::staged_copy(on, weights, there);
 /// \endcode
 
+#include <cohort/core/copy.hpp>
 #include <cohort/device/native.hpp>
 
 #if COHORT_HAS_CUDA
@@ -23,7 +24,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <optional>
 
 namespace cohort::device {
@@ -103,12 +103,12 @@ inline asio::awaitable<void> piecewise_copy::to_device(copy_end from, copy_end t
   buffer now = co_await make_buffer(length(0, all));
   buffer next;
   if (all > piece_) next = co_await make_buffer(length(piece_, all));
-  std::memcpy(now.data(), source, length(0, all));
+  copy_bytes(now.data(), source, length(0, all));
   for (std::size_t at = 0; at < all; at += piece_) {
     const std::size_t bytes = length(at, all);
     queue_copy(on_, end_at(now, bytes), part_of(to, at, bytes), 1);
     const std::size_t behind = at + bytes;
-    if (behind < all) std::memcpy(next.data(), source + behind, length(behind, all));
+    if (behind < all) copy_bytes(next.data(), source + behind, length(behind, all));
     co_await done(on_);
     std::swap(now, next);
   }
@@ -130,7 +130,7 @@ inline asio::awaitable<void> piecewise_copy::to_host(copy_end from, copy_end to)
       const std::size_t more = length(behind, all);
       queue_copy(on_, part_of(from, behind, more), end_at(next, more), 1);
     }
-    std::memcpy(target + at, now.data(), bytes);
+    copy_bytes(target + at, now.data(), bytes);
     std::swap(now, next);
   }
 }

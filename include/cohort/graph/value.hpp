@@ -5,6 +5,7 @@
 /// \file
 /// Values of tasks with their types: how they are kept, and how they travel.
 
+#include <cohort/core/copy.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/wire.hpp>
 #include <cohort/graph/machine/content.hpp>
@@ -153,12 +154,12 @@ template <class T>
     if (bytes.size() % sizeof(element) != 0) refuse(make_error_code(wire_errc::trailing));
     machine::content_ptr made = make_value<T>(bytes.size() / sizeof(element), element());
     T& value = static_cast<value_content<T>&>(*made).value;
-    if (!bytes.empty()) std::memcpy(value.data(), bytes.data(), bytes.size());
+    copy_bytes(value.data(), bytes.data(), bytes.size());
     return made;
   } else if constexpr (is_plain_array<T>) {
     if (bytes.size() != sizeof(T)) refuse(make_error_code(wire_errc::truncated));
     machine::content_ptr made = make_value<T>();
-    std::memcpy(&static_cast<value_content<T>&>(*made).value, bytes.data(), sizeof(T));
+    copy_bytes(&static_cast<value_content<T>&>(*made).value, bytes.data(), sizeof(T));
     return made;
   } else if constexpr (has_wire_format<T>() && std::default_initializable<T>) {
     machine::content_ptr made = make_value<T>();

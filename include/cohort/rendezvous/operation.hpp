@@ -16,6 +16,7 @@
 
 #include <cohort/comm/communicator.hpp>
 #include <cohort/core/asio.hpp>
+#include <cohort/core/copy.hpp>
 #include <cohort/progress/handler_operation.hpp>
 #include <cohort/rendezvous/receiver.hpp>
 #include <cohort/rendezvous/vocabulary.hpp>
@@ -328,7 +329,7 @@ struct into_body : receive_body {
         if (what.value->type != 0) {
           const auto bytes = what.value->bytes();
           check(bytes.size());
-          if (!bytes.empty()) std::memcpy(into.data(), bytes.data(), bytes.size());
+          copy_bytes(into.data(), bytes.data(), bytes.size());
           result.value = into.first(bytes.size() / sizeof(E));
         }
       }

@@ -4,6 +4,7 @@
 
 /// \file What a value is to a rendezvous: its type, its bytes, and the packet that keeps it.
 
+#include <cohort/core/copy.hpp>
 #include <cohort/core/wire.hpp>
 #include <cohort/progress/operation.hpp>
 
@@ -207,7 +208,7 @@ class bytes_packet final : public packet {
       : bytes_packet(from.size()) {
     type = type_;
     dead = dead_;
-    if (size_ != 0) std::memcpy(data(), from.data(), size_);
+    copy_bytes(data(), from.data(), size_);
   }
   [[nodiscard]] std::byte* data() noexcept { return far_ ? far_.get() : near_.data(); }
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept override {
@@ -352,7 +353,7 @@ template <class T>
       throw std::system_error(make_error_code(wire_errc::trailing));
     }
     T value(bytes.size() / sizeof(element), element());
-    if (!bytes.empty()) std::memcpy(value.data(), bytes.data(), bytes.size());
+    copy_bytes(value.data(), bytes.data(), bytes.size());
     return value;
   } else if constexpr (raw_value<T>) {
     if (bytes.size() != sizeof(T)) {
@@ -360,7 +361,7 @@ template <class T>
           make_error_code(bytes.size() < sizeof(T) ? wire_errc::truncated : wire_errc::trailing));
     }
     T value;
-    std::memcpy(&value, bytes.data(), sizeof(T));
+    copy_bytes(&value, bytes.data(), sizeof(T));
     return value;
   } else {
     return wire::decode<T>(bytes);

@@ -4,6 +4,8 @@
 /// \file
 /// Bodies of `cluster/function.hpp`: what may be a remote function, and its messages.
 
+#include <cohort/core/copy.hpp>
+
 #include <cstring>
 #include <memory>
 #include <tuple>
@@ -259,7 +261,7 @@ struct slot<Parameter, std::span<const T, N>> {
     if (reinterpret_cast<std::uintptr_t>(from) % alignof(T) != 0) {  // NOLINT
       copy.reset(
           static_cast<std::byte*>(::operator new(bytes.size() + 1, std::align_val_t(alignof(T)))));
-      std::memcpy(copy.get(), from, bytes.size());
+      copy_bytes(copy.get(), from, bytes.size());
       from = copy.get();
     }
     data = reinterpret_cast<const T*>(from);  // NOLINT: bytes of a T, of the same program

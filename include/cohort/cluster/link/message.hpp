@@ -8,6 +8,7 @@
 /// that a large one does not hold up a cancellation behind it. What messages say is here too.
 
 #include <cohort/cluster/link/handshake.hpp>
+#include <cohort/core/copy.hpp>
 #include <cohort/core/crypto.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/wire.hpp>
@@ -185,7 +186,7 @@ class frame_reader {
           head_.last ? to.size() + body_left_ : std::max(2 * frame_limit, 8 * to.size());
       to.reserve(std::min(max_message_, expected));
     }
-    to.insert(to.end(), bytes.begin(), bytes.end());
+    append_bytes(to, bytes);
   }
 
   std::size_t max_message_;

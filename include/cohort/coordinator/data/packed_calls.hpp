@@ -7,6 +7,7 @@
 #include <cohort/coordinator/data/lane.hpp>
 #include <cohort/coordinator/instance.hpp>
 #include <cohort/coordinator/timeline.hpp>
+#include <cohort/core/copy.hpp>
 #include <cohort/core/pack_layout.hpp>
 #include <cohort/core/tool_range.hpp>
 #include <cohort/mpi/post.hpp>
@@ -49,8 +50,8 @@ inline void lay_values(void* out, const void* in, std::size_t n, const tensor& w
     what.wire->pack(out, in, n, what.prescale);
   } else if (what.prescale != 1) {
     what.kernels->scale(out, in, n, what.prescale);
-  } else if (n != 0) {
-    std::memcpy(out, in, n * what.size());
+  } else {
+    copy_bytes(out, in, n * what.size());
   }
 }
 
@@ -62,8 +63,8 @@ inline void finish_values(void* out, const void* in, std::size_t n, const tensor
     what.kernels->divide(out, in, n, what.divisor);
   } else if (what.divisor != 1 || what.postscale != 1) {
     what.kernels->scale(out, in, n, what.postscale / static_cast<double>(what.divisor));
-  } else if (out != in && n != 0) {
-    std::memcpy(out, in, n * what.size());
+  } else if (out != in) {
+    copy_bytes(out, in, n * what.size());
   }
 }
 
@@ -128,7 +129,7 @@ class packed_calls {
           if (reduces) {
             lay_values(to.data() + place, in, length / each.size(), each);
           } else {
-            std::memcpy(to.data() + place, in, length);
+            copy_bytes(to.data() + place, in, length);
           }
         },
         [&](std::size_t place, std::size_t length) { std::memset(to.data() + place, 0, length); });
@@ -146,7 +147,7 @@ class packed_calls {
           if (reduces) {
             finish_values(out, from.data() + place, length / each.size(), each);
           } else {
-            std::memcpy(out, from.data() + place, length);
+            copy_bytes(out, from.data() + place, length);
           }
         },
         [](std::size_t, std::size_t) {});

@@ -6,11 +6,11 @@
 
 #include <cohort/coordinator/bundle.hpp>
 #include <cohort/coordinator/instance.hpp>
+#include <cohort/core/copy.hpp>
 #include <cohort/protocol/validation.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <utility>
@@ -205,7 +205,7 @@ task* stand_in_for(negotiation<Any>& log, const task& one) {
     const tensor& from = one[i];
     tensor& to = (*copy)[i];
     if (from.kernels == nullptr) continue;
-    if (reads && from.bytes() != 0) std::memcpy(at, from.in, from.place_of(from.bytes()));
+    if (reads) copy_bytes(at, from.in, from.place_of(from.bytes()));
     to.in = at;
     to.out = from.in == from.out ? at : at + room_of(from);
     at += (1 + results) * room_of(from);

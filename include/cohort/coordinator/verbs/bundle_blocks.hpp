@@ -5,6 +5,7 @@
 /// \file The bodies of the grouped verbs that gather and scatter.
 
 #include <cohort/coordinator/verbs/bundle_verbs.hpp>
+#include <cohort/core/copy.hpp>
 
 #include <cstring>
 #include <numeric>
@@ -32,7 +33,7 @@ struct bundle_gather_body : submitting_body {
       const std::uint64_t count = one.what.count;
       std::memcpy(mine.data() + header, &count, sizeof(count));
       header += sizeof(count);
-      if (count != 0) std::memcpy(mine.data() + end, one.what.in, one.what.bytes());
+      copy_bytes(mine.data() + end, one.what.in, one.what.bytes());
       end += one.what.bytes();
       result.add(one.name, *one.what.kernels);
     }
@@ -165,7 +166,7 @@ struct bundle_block_body : submitting_body {
       for (const bundle_access::member& one : bundle_access::members(members)) {
         const std::size_t bytes = one.what.count / parts * one.what.kernels->size;
         const auto* from = static_cast<const std::byte*>(one.what.in);
-        if (bytes != 0) std::memcpy(mine.data() + at, from + part * bytes, bytes);
+        copy_bytes(mine.data() + at, from + part * bytes, bytes);
         at += bytes;
       }
     }
@@ -284,7 +285,7 @@ struct bundle_scatter_body : submitting_body {
       for (std::size_t i = 0; i < out.size(); ++i) {
         const std::size_t bytes = out[i].what.bytes();
         const auto* part = static_cast<const std::byte*>(in[i].what.in) + rank * bytes;
-        if (bytes != 0) std::memcpy(sent.data() + at, part, bytes);
+        copy_bytes(sent.data() + at, part, bytes);
         at += bytes;
       }
     }
@@ -294,7 +295,7 @@ struct bundle_scatter_body : submitting_body {
     std::size_t at = 0;
     for (const bundle_access::member& one : bundle_access::members(to)) {
       if (why || located) break;
-      if (one.what.bytes() != 0) std::memcpy(one.what.out, come.data() + at, one.what.bytes());
+      copy_bytes(one.what.out, come.data() + at, one.what.bytes());
       at += one.what.bytes();
     }
     std::forward<Handler>(handler)(std::move(why));

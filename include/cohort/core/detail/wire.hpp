@@ -4,6 +4,7 @@
 /// \file
 /// Bodies of `core/wire.hpp` that depend on the types that travel.
 
+#include <cohort/core/copy.hpp>
 #include <cohort/core/wire.hpp>
 
 namespace cohort::wire {
@@ -295,7 +296,7 @@ void reader::container(Container& values) {
   if constexpr (detail::is_vector<Container> && detail::copied_whole<element>) {
     const auto bytes = raw(count(sizeof(element)) * sizeof(element));
     values.resize(bytes.size() / sizeof(element));
-    if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+    copy_bytes(values.data(), bytes.data(), bytes.size());
   } else {
     std::uint64_t size = 0;
     if constexpr (std::is_empty_v<element>) {
@@ -329,7 +330,7 @@ void reader::get(T& value) {
     if constexpr (detail::copied_whole<T>) {
       const auto bytes = raw(sizeof(T));
       value = T{};
-      if (!bytes.empty()) std::memcpy(value.data(), bytes.data(), bytes.size());
+      copy_bytes(value.data(), bytes.data(), bytes.size());
     } else {
       for (auto& element : value) get(element);
     }

@@ -4,6 +4,7 @@
 
 /// \file Bodies of shm/memory.hpp.
 
+#include <cohort/core/copy.hpp>
 #include <cohort/core/crypto.hpp>
 #include <cohort/core/element.hpp>
 #include <cohort/mpi/datatype.hpp>
@@ -236,7 +237,7 @@ COHORT_INLINE void reducer::operator()(std::byte* out, std::span<const std::byte
   // be any of them.
   const std::size_t bytes = count * block_size(type_);
   if (scratch.size() < bytes) scratch.resize(bytes);
-  std::memcpy(scratch.data(), in.back(), bytes);
+  copy_bytes(scratch.data(), in.back(), bytes);
   const mpi::lock calls;
   for (std::size_t vector = in.size() - 1; vector-- > 0;) {
     std::size_t done = 0;
@@ -249,7 +250,7 @@ COHORT_INLINE void reducer::operator()(std::byte* out, std::span<const std::byte
       done += some;
     }
   }
-  std::memcpy(out, scratch.data(), bytes);
+  copy_bytes(out, scratch.data(), bytes);
 }
 
 COHORT_INLINE std::size_t block_size(MPI_Datatype type) noexcept {

@@ -4,19 +4,15 @@
 
 /// \file Bodies of shm/plane/sequence.hpp.
 
+#include <cohort/core/copy.hpp>
 #include <cohort/core/pack_layout.hpp>
 #include <cohort/shm/plane/sequence.hpp>
 
 #include <algorithm>
-#include <cstring>
 #include <string_view>
 #include <system_error>
 
 namespace cohort::shm::detail {
-
-COHORT_INLINE void copy_bytes(void* to, const void* from, std::size_t bytes) noexcept {
-  if (bytes != 0) std::memcpy(to, from, bytes);
-}
 
 COHORT_INLINE sequence::sequence(std::span<std::byte> memory, std::size_t rank, std::size_t ranks,
                                  std::size_t chunk, std::size_t whole_up_to)
