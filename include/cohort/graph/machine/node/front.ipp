@@ -67,9 +67,9 @@ basic_node<Any>::~basic_node() {
   owner_.leave(*this);
 }
 
-// The end of the window has cleared it.
 template <class Any>
 node_memory basic_node<Any>::leave_memory() noexcept {
+  clear();  // what was named since the end of the window
   records_.forget_families();
   return {std::move(records_), std::move(definitions_), std::move(peers_), std::move(peer_table_)};
 }
