@@ -130,6 +130,20 @@ template <class Handler>
 inline constexpr bool fills_future =
     !std::is_same_v<typename associated_future<Handler>::type, no_future>;
 
+namespace detail {
+
+/// What a cancellation slot holds: one type for all operations, so that Asio's part of it is
+/// compiled once.
+struct on_cancel {
+  void* of;
+  void (*cancel)(void*, asio::cancellation_type);
+  void operator()(asio::cancellation_type type) const {
+    if (type != asio::cancellation_type::none) cancel(of, type);
+  }
+};
+
+}  // namespace detail
+
 /// \tparam Derived has, public,
 /// - `engine& owner() const`,
 /// - `auto outcome(bool dropped)`: moves out the arguments of the handler, and returns what
@@ -173,7 +187,13 @@ class handler_operation : public Base {
   template <class... Arguments>
   explicit handler_operation(Handler& handler, Arguments&&... of_base)
       : Base(&run, std::forward<Arguments>(of_base)...), handler_(std::move(handler)) {}
-  ~handler_operation() = default;
+  ~handler_operation() {
+    if (has_handler_) {
+      handler_.~Handler();
+    } else {
+      memory_of_detached_.~allocator();
+    }
+  }
 
   /// Before the operation is handed in. `borrows`: a future that is dropped waits until nothing
   /// touches the caller's buffers any more.
@@ -182,9 +202,9 @@ class handler_operation : public Base {
     connect_cancellation(by, borrows);
   }
   // Its two parts, for a caller that hands the operation in between them.
-  void find_executor(const engine& by) { executor_.set(*handler_, by.get_executor()); }
+  void find_executor(const engine& by) { executor_.set(handler_, by.get_executor()); }
   void connect_cancellation(engine& by, bool borrows) {
-    auto slot = asio::get_associated_cancellation_slot(*handler_);
+    auto slot = asio::get_associated_cancellation_slot(handler_);
     has_slot_ = slot.is_connected();
     if (has_slot_) emplace(slot);
     if constexpr (fills_future) {
@@ -195,9 +215,9 @@ class handler_operation : public Base {
   }
 
   /// False after \ref detach.
-  [[nodiscard]] bool has_handler() const noexcept { return handler_.has_value(); }
+  [[nodiscard]] bool has_handler() const noexcept { return has_handler_; }
   /// Of a handler that `fills_future`.
-  [[nodiscard]] auto future() const noexcept { return associated_future<Handler>::get(*handler_); }
+  [[nodiscard]] auto future() const noexcept { return associated_future<Handler>::get(handler_); }
 
   /// Inside a cancellation: the handler leaves, the operation goes on without it. Returns what
   /// calls the handler with `arguments`; hand it to the engine.
@@ -210,18 +230,15 @@ class handler_operation : public Base {
   }
   Derived& self() noexcept { return static_cast<Derived&>(*this); }
 
-  struct on_cancel {
-    Derived* of;
-    void operator()(asio::cancellation_type type) const {
-      if (type != asio::cancellation_type::none) of->cancel(type);
-    }
-  };
   template <class Slot>
   void emplace(Slot& slot) {
-    slot.template emplace<on_cancel>(on_cancel{&self()});
+    const auto cancel = [](void* of, asio::cancellation_type type) {
+      static_cast<Derived*>(of)->cancel(type);
+    };
+    slot.template emplace<detail::on_cancel>(detail::on_cancel{&self(), cancel});
   }
   void disconnect_cancellation() {
-    auto slot = asio::get_associated_cancellation_slot(*handler_);
+    auto slot = asio::get_associated_cancellation_slot(handler_);
     if constexpr (fills_future) {
       future()->clear_cancellation();  // its owner may cancel on another thread
       if (slot == future()->slot()) return;
@@ -235,8 +252,8 @@ class handler_operation : public Base {
     auto& derived = static_cast<Derived&>(*base);
     handler_operation& self = derived;
     derived.leaves(what);
-    if (!self.handler_) {
-      allocator memory = *self.memory_of_detached_;
+    if (!self.has_handler_) {
+      allocator memory = self.memory_of_detached_;
       return self.free(memory);
     }
     if (what == action::deliver && self.executor_.is_foreign()) {
@@ -247,8 +264,8 @@ class handler_operation : public Base {
       self.disconnect_cancellation();
       if constexpr (fills_future) dropped = !self.future()->begin_finish();
     }
-    allocator memory = memory_of(*self.handler_);
-    Handler handler(std::move(*self.handler_));
+    allocator memory = memory_of(self.handler_);
+    Handler handler(std::move(self.handler_));
     auto call = derived.outcome(dropped);
     self.free(memory);
     if (what != action::destroy) call(std::move(handler));
@@ -260,8 +277,11 @@ class handler_operation : public Base {
   }
 
   handler_executor<Handler> executor_;
-  std::optional<Handler> handler_;  // empty once detached
-  std::optional<allocator> memory_of_detached_;
+  union {
+    Handler handler_;
+    allocator memory_of_detached_;
+  };
+  bool has_handler_ = true;  // false once detached
   bool has_slot_ = false;
 
   template <class, class...>
@@ -295,12 +315,14 @@ template <class Derived, class Handler, class Base>
 template <class... Arguments>
 operation* handler_operation<Derived, Handler, Base>::detach(engine& by,
                                                              std::tuple<Arguments...> arguments) {
-  asio::get_associated_cancellation_slot(*handler_).clear();
+  asio::get_associated_cancellation_slot(handler_).clear();
   if constexpr (fills_future) future()->slot().clear();  // a canceller holds its lock
-  memory_of_detached_.emplace(memory_of(*handler_));
+  const allocator memory = memory_of(handler_);
   operation* const farewell = handler_delivery<Handler, Arguments...>::make(
-      *handler_, by, std::move(executor_), std::move(arguments));
-  handler_.reset();
+      handler_, by, std::move(executor_), std::move(arguments));
+  handler_.~Handler();
+  ::new (static_cast<void*>(&memory_of_detached_)) allocator(memory);
+  has_handler_ = false;
   return farewell;
 }
 
@@ -334,12 +356,39 @@ class posted_handler {
   asio::executor_work_guard<asio::io_context::executor_type> work_;
 };
 
+namespace detail {
+
+/// A handler on its way to its executor, and what calls it there.
+template <class Handler, class Call>
+class posted_call final : public operation {
+ public:
+  posted_call(Handler&& handler, Call&& call)
+      : operation(&run), handler_(std::move(handler)), call_(std::move(call)) {}
+
+ private:
+  static void run(operation* base, action what) {
+    auto* const self = static_cast<posted_call*>(base);
+    Handler handler(std::move(self->handler_));
+    Call call(std::move(self->call_));
+    delete self;
+    if (what != action::destroy) call(std::move(handler));
+  }
+
+  Handler handler_;
+  Call call_;
+};
+
+}  // namespace detail
+
 /// Calls `call(handler)` on the handler's own executor: for what cannot begin, as it has no engine.
+/// Asio is given one type of function for each executor, and not one for each handler: that was a
+/// sixth of all functions of a file that awaits verbs by name.
 template <class Handler, class Call>
 void post_without_engine(Handler&& handler, Call call) {
+  using posted = detail::posted_call<std::decay_t<Handler>, Call>;
   const auto executor = executor_of(handler);  // before it is moved from
-  asio::post(executor, [handler = std::decay_t<Handler>(std::forward<Handler>(handler)),
-                        call = std::move(call)]() mutable { call(std::move(handler)); });
+  std::decay_t<Handler> own(std::forward<Handler>(handler));
+  asio::post(executor, detail::hop(*new posted(std::move(own), std::move(call))));
 }
 
 }  // namespace cohort::progress

@@ -272,7 +272,8 @@ class rank_host final : public host,
       if (!each.until) each.until = *now + each.delay;
       if (*now < *each.until) continue;
       for (scope* const one : open_) each.flush(*one->node());
-      each.until = *now + each.delay;  // for what is there again
+      each.until.reset();
+      if (std::any_of(open_.begin(), open_.end(), is_there)) each.until = *now + each.delay;
     }
     if (now && !busy) start_timer();
   }
