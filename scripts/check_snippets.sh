@@ -86,8 +86,9 @@ export -f compile
   grep -rlE '^ *///.*\\code' include || true; } | while read -r page; do extract "$page"; done
 
 mkdir -p "$scratch/first/cohort/cohort.hpp.gch"
+echo '#include <cohort/cohort.hpp>' >"$scratch/first.hpp"
 # shellcheck disable=SC2086  # words
-"$mpicxx" $flags -Iinclude -isystem "$double" -x c++-header include/cohort/cohort.hpp \
+"$mpicxx" $flags -Iinclude -isystem "$double" -c -x c++-header "$scratch/first.hpp" \
   -o "$scratch/first/cohort/cohort.hpp.gch/for_samples"
 
 # Pages with nothing but programs leave a file without a sample.

@@ -16,6 +16,8 @@
 #include <cohort/comm/channel.hpp>
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/creation.hpp>
+#include <cohort/comm/detail/make_communicator.hpp>
+#include <cohort/comm/operation.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/ranks.hpp>

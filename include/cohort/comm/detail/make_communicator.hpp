@@ -6,6 +6,7 @@
 
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/creation.hpp>
+#include <cohort/comm/operation.hpp>
 #include <cohort/mpi/topology.hpp>
 
 #include <memory>

@@ -6,6 +6,7 @@
 /// owners in device memory whose class only the caller knows.
 
 #include <cohort/comm/device_backend.hpp>
+#include <cohort/comm/operation.hpp>
 #include <cohort/coordinator/instance.hpp>
 #include <cohort/core/buffer.hpp>
 #include <cohort/core/error.hpp>
