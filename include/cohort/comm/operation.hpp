@@ -349,7 +349,7 @@ auto initiate(const communicator& comm, Body&& body, Token& token) {
 
 }  // namespace cohort::comm
 
-#include <cohort/comm/detail/make_communicator.hpp>
+#include <cohort/comm/make_communicator.hpp>
 #include <cohort/comm/requests/source.hpp>
 #include <cohort/comm/requests/typed_operation.hpp>
 

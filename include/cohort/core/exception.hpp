@@ -14,7 +14,6 @@
 /// ```
 
 #include <cohort/core/detail/exception_record.ipp>
-#include <cohort/core/detail/wire.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/wire.hpp>
 

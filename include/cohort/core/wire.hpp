@@ -249,4 +249,4 @@ inline std::error_code make_error_code(wire_errc code) noexcept {
 
 }  // namespace cohort
 
-#include <cohort/core/detail/wire.hpp>
+#include <cohort/core/detail/wire.ipp>

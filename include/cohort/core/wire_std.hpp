@@ -7,7 +7,6 @@
 ///
 /// They stand apart because their headers are not needed by every message.
 
-#include <cohort/core/detail/wire.hpp>
 #include <cohort/core/element.hpp>
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/wire.hpp>

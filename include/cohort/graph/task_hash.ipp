@@ -4,7 +4,6 @@
 
 /// \file Bodies of `graph/task_hash.hpp`.
 
-#include <cohort/core/detail/wire.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/graph/task_hash.hpp>
 

@@ -6,7 +6,6 @@
 /// Values of tasks with their types: how they are kept, and how they travel.
 
 #include <cohort/core/copy.hpp>
-#include <cohort/core/detail/wire.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/wire.hpp>
 #include <cohort/graph/machine/content.hpp>

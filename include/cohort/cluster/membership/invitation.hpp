@@ -16,7 +16,7 @@
 #include <cohort/comm/channel.hpp>
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/creation.hpp>
-#include <cohort/comm/detail/make_communicator.hpp>
+#include <cohort/comm/make_communicator.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/error.hpp>

@@ -6,7 +6,6 @@
 /// written.
 
 #include <cohort/core/crypto.hpp>
-#include <cohort/core/detail/wire.hpp>
 #include <cohort/core/wire.hpp>
 #include <cohort/graph/task_hash.hpp>
 
