@@ -11,6 +11,7 @@
 #include <cohort/core/function_table.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/core/ranks.hpp>
+#include <cohort/graph/runtime/delays.hpp>
 #include <cohort/graph/runtime/host.hpp>
 #include <cohort/graph/runtime/messenger.hpp>
 #include <cohort/graph/runtime/naming.hpp>
@@ -19,8 +20,6 @@
 #include <cohort/progress/context.hpp>
 #include <cohort/progress/look_task.hpp>
 
-#include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -140,14 +139,6 @@ class rank_host final : public host,
 
  private:
   using scope = scope_on_node<Any>;
-  using clock = std::chrono::steady_clock;
-  using node = machine::basic_node<Any>;
-  struct put_off {
-    clock::duration delay;
-    bool (*has_any)(const node&);
-    void (*flush)(node&);
-    std::optional<clock::time_point> until;
-  };
 
   class turn_operation final : public progress::operation {
    public:
@@ -236,7 +227,9 @@ class rank_host final : public host,
     for (scope* const one : open_) one->set_time(static_cast<std::uint32_t>(now.count()));
     messenger_.begin_turn();
     const bool more = scheduler_.run_slice(open_, *this);
-    hurry(more);
+    // In turns that follow one another the time is looked at; else a timer ends it.
+    const auto due = delays_.look(open_);
+    if (due && !more) start_timer(*due);
     do_actions();
     messenger_.flush();
     if (more) {
@@ -258,32 +251,10 @@ class rank_host final : public host,
       }
     }
   }
-  /// What nodes put off is done after some time. In turns that follow one another the time is
-  /// looked at; else a timer ends it.
-  void hurry(bool busy) {
-    std::optional<clock::time_point> now;
-    for (put_off& each : put_off_) {
-      const auto is_there = [&](scope* one) { return each.has_any(*one->node()); };
-      if (std::none_of(open_.begin(), open_.end(), is_there)) {
-        each.until.reset();
-        continue;
-      }
-      if (!now) now = clock::now();
-      if (!each.until) each.until = *now + each.delay;
-      if (*now < *each.until) continue;
-      for (scope* const one : open_) each.flush(*one->node());
-      each.until.reset();
-      if (std::any_of(open_.begin(), open_.end(), is_there)) each.until = *now + each.delay;
-    }
-    if (now && !busy) start_timer();
-  }
-  void start_timer() {
+  void start_timer(std::chrono::steady_clock::time_point due) {
     if (timer_waits_) return;
-    auto first = clock::time_point::max();
-    for (const put_off& each : put_off_) first = std::min(first, each.until.value_or(first));
-    if (first == clock::time_point::max()) return;
     if (!timer_) timer_.emplace(engine_.context());
-    timer_->expires_at(first);
+    timer_->expires_at(due);
     timer_waits_ = true;
     timer_->async_wait([self = this->shared_from_this()](const std::error_code&) {
       self->timer_waits_ = false;
@@ -368,22 +339,7 @@ class rank_host final : public host,
   std::exception_ptr failed_opening_;
   std::exception_ptr other_program_;
   std::optional<asio::steady_timer> timer_;
-  std::array<put_off, 3> put_off_{
-      put_off{std::chrono::microseconds(200),  // want_delay [graph W1]
-              [](const node& one) { return one.has_wants(); },
-              [](node& one) { one.flush_wants(); },
-              {}},
-      put_off{std::chrono::milliseconds(1),  // announce_delay [graph A2] [graph A3]
-              [](const node& one) { return one.has_announcements() || one.has_comparisons(); },
-              [](node& one) {
-                one.flush_announcements();
-                one.flush_comparisons();
-              },
-              {}},
-      put_off{std::chrono::microseconds(200),  // wave_delay [graph T3]
-              [](const node& one) { return one.has_contribution(); },
-              [](node& one) { one.flush_contribution(); },
-              {}}};
+  delays<Any> delays_;
   std::optional<asio::steady_timer> until_others_leave_;  // keeps the loop
   bool timer_waits_ = false;
   bool leaving_ = false;
