@@ -8,6 +8,8 @@
 #include <cohort/mpi/native.hpp>
 #include <cohort/progress/engine.hpp>
 
+#include <array>
+#include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -140,7 +142,43 @@ class backend_holder final : public any_backend {
   Backend backend_;
 };
 
+/// Makes a backend together with the other ranks of a communicator, which all are on one node. The
+/// steps come one after the other on all ranks; none may block.
+class backend_maker {
+ public:
+  /// Tells the other ranks where to find what the first has begun.
+  using address = std::array<std::byte, 64>;
+
+  virtual ~backend_maker() = default;
+  /// On rank 0. Throws std::exception with the reason where it cannot.
+  virtual address begin() = 0;
+  /// On the others, if rank 0 could. Throws as `begin`.
+  virtual void join(const address& of) = 0;
+  /// All ranks have joined.
+  [[nodiscard]] virtual std::shared_ptr<any_backend> end() = 0;
+};
+
+/// Makes the maker for one of `ranks` of a communicator on `engine`.
+using new_backend_maker = std::unique_ptr<backend_maker> (*)(progress::engine& engine, int rank,
+                                                             int ranks);
+/// Null where the program does not include the layer that has one.
+inline std::atomic<new_backend_maker> node_backend_maker{nullptr};
+
 }  // namespace cohort::comm
+
+namespace cohort {
+
+/// Who does the collectives of a communicator whose backend nobody sets.
+enum class backend_choice : std::uint8_t {
+  environment,  ///< as `COHORT_BACKEND` says: `mpi`, also where it is not set, or `auto`
+  mpi,
+  /// Shared memory, if all ranks are on one node, want the same, and have included
+  /// <cohort/shm.hpp>; else MPI. It is opened by the first collective, without blocking, and later
+  /// ones wait for that. What was chosen is logged, and in communicator::stats().
+  automatic
+};
+
+}  // namespace cohort
 
 // Brings the body of the completion.
 #include <cohort/comm/communicator.hpp>

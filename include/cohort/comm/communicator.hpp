@@ -47,12 +47,15 @@ struct communicator_options {
   cohort::checks checks = cohort::checks::local;
   cohort::on_deadline on_deadline = cohort::on_deadline::report;
   cohort::device_memory device_memory = cohort::device_memory::staged;
+  /// With `checks::cross_rank` it is MPI.
+  cohort::backend_choice backend = cohort::backend_choice::environment;
 };
 
 /// What a communicator has started on this rank since it was made.
 struct communicator_statistics {
   std::uint64_t operations = 0;      ///< collectives, messages and all else of users
   comm::path_statistics by_backend;  ///< those that a backend took; MPI did the others
+  std::string backend;               ///< its name; empty: there is none, or not yet
 };
 
 namespace comm {
@@ -109,6 +112,10 @@ class communicator_state {
   cross_rank_check* last_unchecked = nullptr;  ///< meaningful only if there is a first
   creation* creations = nullptr;               ///< under way over this one, in order of initiation
   bool queues = false;  ///< collectives are not posted when they are started: see cross_rank_check
+  bool opens_backend = false;  ///< with the next collective
+
+  /// Opens the backend that is chosen by itself, if there may be one. With the guard held.
+  void open_backend();
 
   /// See mpi::comm::keep.
   void keep() noexcept {
@@ -238,9 +245,13 @@ class communicator {
   /// do the same on all ranks, with nothing in flight.
   template <comm::collective_backend Backend>
   void set_backend(Backend backend) {
+    reset_backend();
     state_->backend = std::make_shared<comm::backend_holder<Backend>>(std::move(backend));
   }
-  void reset_backend() noexcept { state_->backend.reset(); }
+  void reset_backend() noexcept {
+    state_->opens_backend = false;
+    state_->backend.reset();
+  }
 
   /// The size, or 1 for an empty handle: for bodies that are made before they are checked.
   [[nodiscard]] int ranks_or_one() const noexcept { return state_ != nullptr ? size() : 1; }
@@ -259,6 +270,10 @@ class communicator {
   /// The same in two stages. The first takes all memory that is needed; it gives a handle that only
   /// `fill` makes a communicator of.
   [[nodiscard]] static communicator reserve(const communicator& parent);
+  /// One more handle.
+  [[nodiscard]] static communicator of(comm::communicator_state& state) noexcept {
+    return communicator(&state);
+  }
   void fill(const communicator& parent, mpi::comm data, mpi::comm exchange);
 
  private:

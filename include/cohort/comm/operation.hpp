@@ -354,6 +354,7 @@ auto initiate(const communicator& comm, Body&& body, Token& token) {
 #include <cohort/comm/requests/typed_operation.hpp>
 
 #ifndef COHORT_SEPARATE_COMPILATION
+#include <cohort/comm/detail/backend_opening.ipp>
 #include <cohort/comm/detail/communicator_state.ipp>
 #include <cohort/comm/requests/source.ipp>
 #endif

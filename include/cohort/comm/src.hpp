@@ -12,6 +12,7 @@
 #include <cohort/comm.hpp>
 #include <cohort/comm/channel.ipp>
 #include <cohort/comm/creation.ipp>
+#include <cohort/comm/detail/backend_opening.ipp>
 #include <cohort/comm/detail/communicator_state.ipp>
 #include <cohort/comm/mailbox.ipp>
 #include <cohort/comm/requests/list.ipp>

@@ -97,6 +97,20 @@ class backend {
 template <std::same_as<communicator> Communicator>
 asio::awaitable<backend> make_backend(Communicator world, backend_options options = {});
 
+/// For communicators that choose their backend themselves: a comm::new_backend_maker, which this
+/// header puts in its place.
+[[nodiscard]] std::unique_ptr<comm::backend_maker> automatic_backend_maker(progress::engine& engine,
+                                                                           int rank, int ranks);
+
+namespace detail {
+
+inline const bool chosen_by_itself = [] {
+  comm::node_backend_maker = &automatic_backend_maker;
+  return true;
+}();
+
+}  // namespace detail
+
 }  // namespace cohort::shm
 
 #ifndef COHORT_SEPARATE_COMPILATION

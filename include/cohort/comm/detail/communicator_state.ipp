@@ -21,12 +21,15 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <numeric>
 #include <string>
+#include <string_view>
 
 namespace cohort::comm {
 
-COHORT_INLINE doorbells::doorbells(request_source& source, const mpi::comm_ref& over)
+COHORT_INLINE doorbells::doorbells(request_source& source, const mpi::comm_ref& over,
+                                   bool wants_backend)
     : source_(source),
       base_(over.native()),
       rank_(over.rank()),
@@ -41,6 +44,7 @@ COHORT_INLINE doorbells::doorbells(request_source& source, const mpi::comm_ref& 
         std::string("no doorbell, so idle engines will look now and then: ") + no_socket.what());
   }
   mine_.host = process::host_id();
+  mine_.wants_backend = wants_backend ? 1 : 0;
 }
 
 COHORT_INLINE void doorbells::meet(const mpi::comm_ref& over) {
@@ -149,6 +153,21 @@ COHORT_INLINE bool backend_completion::in_look(std::error_code error) const {
   return true;
 }
 
+/// Whether this rank would have a backend chosen for it.
+COHORT_INLINE bool wants_backend(const communicator_options& options) {
+  if (options.checks == checks::cross_rank) return false;
+  if (options.backend != backend_choice::environment) {
+    return options.backend == backend_choice::automatic;
+  }
+  const char* text = std::getenv("COHORT_BACKEND");
+  const std::string_view said = text == nullptr ? "mpi" : text;
+  if (said != "mpi" && said != "auto") {
+    throw error(errc::invalid_argument,
+                "COHORT_BACKEND=" + std::string(said) + ": it may be mpi or auto");
+  }
+  return said == "auto";
+}
+
 COHORT_INLINE void communicator_state::open(mpi::comm data_, mpi::comm exchange_,
                                             const communicator_options& options_) {
   data = std::move(data_);
@@ -164,6 +183,7 @@ COHORT_INLINE void communicator_state::open(mpi::comm data_, mpi::comm exchange_
   by_backend = {};
   closing = false;
   queues = options.checks == checks::cross_rank;
+  opens_backend = wants_backend(options) && data.size() > 1 && !data.is_inter();
   const std::lock_guard hold(failure_mutex_);
   last_failure_ = failure();
 }
@@ -235,7 +255,7 @@ COHORT_INLINE failure communicator_state::last_failure() const {
 
 COHORT_INLINE communicator_statistics communicator_state::statistics() const {
   const request_source::guard hold(source);
-  return {sequence, by_backend};
+  return {sequence, by_backend, backend ? std::string(backend->name()) : std::string()};
 }
 
 /// Throws where this thread may not make a communicator.
@@ -260,7 +280,8 @@ communicator::communicator(Context& io, MPI_Comm original, const communicator_op
   std::shared_ptr<comm::doorbells> bells;
   comm::on_all_or_none(exchange, [&] {
     auto& source = asio::use_service<comm::request_source>(io);
-    bells = std::make_shared<comm::doorbells>(source, exchange);
+    const bool would = comm::wants_backend(options) && comm::node_backend_maker.load() != nullptr;
+    bells = std::make_shared<comm::doorbells>(source, exchange, would);
     made = communicator(source.new_state());
   });
   bells->meet(exchange);

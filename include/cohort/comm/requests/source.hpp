@@ -43,8 +43,8 @@ class request_source;
 /// MPI window would wait for the other ranks. A rank that cannot map it rings with every message.
 class doorbells {
  public:
-  /// Local. `meet` comes next.
-  doorbells(request_source& source, const mpi::comm_ref& over);
+  /// Local. `meet` comes next. `wants_backend`: the rank would have one chosen for it.
+  doorbells(request_source& source, const mpi::comm_ref& over, bool wants_backend = false);
   ~doorbells();
   doorbells(const doorbells&) = delete;
   doorbells& operator=(const doorbells&) = delete;
@@ -65,6 +65,11 @@ class doorbells {
     }
     return first;
   }
+  /// Whether that rank is on this node, and would have a backend chosen for it.
+  [[nodiscard]] bool may_share_backend(int rank) const noexcept {
+    const entry& of = entries_[static_cast<std::size_t>(rank)];
+    return of.host == mine_.host && of.wants_backend != 0;
+  }
   /// Ranks that share this rank's node.
   [[nodiscard]] int node_size() const noexcept { return node_size_; }
 
@@ -74,6 +79,7 @@ class doorbells {
   struct entry {
     progress::bell_address bell;
     std::uint64_t host;
+    std::uint64_t wants_backend;
   };
   static constexpr std::size_t line = 64;  // a flag per cache line
 

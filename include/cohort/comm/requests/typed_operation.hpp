@@ -71,8 +71,9 @@ class typed_operation final
     if constexpr (requires(poster& post) { body_.advance(post); }) this->advance_ = &advance_body;
   }
 
-  /// 1. What this rank can see to be wrong ends the operation before any MPI call. 2. A backend may
-  /// take it. 3. Everything is posted under the guard. After that the operation may be gone.
+  /// What this rank can see to be wrong ends the operation before any MPI call. Under the guard it
+  /// is posted, or queued, or a backend is found that takes it. After that the operation may be
+  /// gone.
   void start() {
     request_source& source = state().source;
     progress::engine& engine = state().engine;
@@ -86,23 +87,23 @@ class typed_operation final
       this->fail(bad);
       const bool compares = usable && has_agreed && state().options.checks == checks::cross_rank;
       if (!compares) return end_unposted();  // else the others are told
-    } else if (taken_by_backend()) [[unlikely]] {
-      return;
     }
+    any_backend* backend = nullptr;
     bool nothing_pending = false;
     {
       const request_source::guard hold(source);
       count_as_live();
       try {
-        poster post(state(), *this);
-        int rc = MPI_SUCCESS;
-        if (has_agreed && (is_gated || state().queues)) [[unlikely]] {
-          rc = post_check(post);
-        } else {
-          rc = body_.post(post);
+        if (has_agreed && state().opens_backend) [[unlikely]]
+          state().open_backend();
+        const bool waits = has_agreed && (is_gated || state().queues);
+        if (!waits) backend = find_backend();
+        if (backend == nullptr) [[likely]] {
+          poster post(state(), *this);
+          const int rc = waits ? post_check(post) : body_.post(post);
+          if (rc != MPI_SUCCESS) [[unlikely]]
+            this->fail(mpi::make_error(rc));
         }
-        if (rc != MPI_SUCCESS) [[unlikely]]
-          this->fail(mpi::make_error(rc));
       } catch (...) {
         this->fail_as_thrown();
       }
@@ -110,7 +111,9 @@ class typed_operation final
       nothing_pending = !source.pending(*this) && !this->waits_for_turn_;
     }
     // With something pending another thread's lap may have finished the operation by now.
-    if (nothing_pending) {
+    if (backend != nullptr) [[unlikely]] {
+      give_to(*backend);
+    } else if (nothing_pending) {
       engine.complete(this);
     } else {
       engine.started();
@@ -158,23 +161,22 @@ class typed_operation final
     state().engine.complete(this);
   }
 
-  /// What ranks must compare first is posted by MPI.
-  [[nodiscard]] bool taken_by_backend() {
+  /// Null if MPI does it: what ranks must compare first, say. With the guard held.
+  [[nodiscard]] any_backend* find_backend() {
     if constexpr (requires { body_.call(); }) {
-      if (is_gated || !state().backend || state().options.checks == checks::cross_rank)
-        return false;
-      const collective_call call = body_.call();
-      if (!state().backend->takes(call)) return false;
-      {
-        const request_source::guard hold(state().source);
-        count_as_live();
-        state().by_backend.add(this->bytes);
-      }
-      describe();
-      state().backend->start(call, backend_completion(state().engine, *this));
-      return true;
+      any_backend* const found = state().backend.get();
+      if (is_gated || found == nullptr || state().options.checks == checks::cross_rank)
+        return nullptr;
+      if (!found->takes(body_.call())) return nullptr;
+      state().by_backend.add(this->bytes);
+      return found;
     }
-    return false;
+    return nullptr;
+  }
+  void give_to(any_backend& backend) {
+    if constexpr (requires { body_.call(); }) {
+      backend.start(body_.call(), backend_completion(state().engine, *this));
+    }
   }
 
   void count_as_live() noexcept {
@@ -223,9 +225,14 @@ class typed_operation final
   static void post_checked(request_operation* base) noexcept {
     auto& self = *static_cast<typed_operation*>(base);
     try {
+      if (any_backend* const backend = self.find_backend()) {
+        self.waits_for_turn_ = true;  // without a request, and not at its end
+        return self.give_to(*backend);
+      }
       poster post(self.state(), self);
       post.check(self.body_.post(post));
     } catch (...) {
+      self.waits_for_turn_ = false;
       self.fail_as_thrown();
     }
   }

@@ -142,6 +142,8 @@ class plane {
     broken_ = why;
   }
   void seal() noexcept { memory_.seal(); }
+  /// For as long as its memory.
+  void keep(std::shared_ptr<const void> what) noexcept { kept_ = std::move(what); }
   [[nodiscard]] const std::vector<sequence>& sequences() const noexcept { return sequences_; }
   [[nodiscard]] std::vector<sequence>& sequences() noexcept { return sequences_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes().size(); }
@@ -149,6 +151,7 @@ class plane {
  private:
   std::shared_ptr<plane_list> planes_;
   progress::engine& engine_;
+  std::shared_ptr<const void> kept_;
   segment memory_;
   std::vector<sequence> sequences_;
   std::error_code broken_;
@@ -198,6 +201,37 @@ COHORT_INLINE void source::list(progress::pending_lines& lines) {
   }
 }
 
+/// Makes the plane of one rank.
+class plane_maker {
+ public:
+  plane_maker(source& by, int rank, int ranks, const backend_options& options)
+      : by_(by),
+        rank_(static_cast<std::size_t>(rank)),
+        ranks_(static_cast<std::size_t>(ranks)),
+        options_(options) {}
+
+  /// On the rank that has the segment.
+  [[nodiscard]] segment::address begin() {
+    segment memory(options_.orders * sequence::bytes(ranks_, options_.chunk));
+    const segment::address where = memory.where();
+    make(std::move(memory));
+    return where;
+  }
+  void join(const segment::address& where) { make(segment(where)); }
+  /// Null if neither has been done.
+  [[nodiscard]] const std::shared_ptr<plane>& made() const noexcept { return made_; }
+
+ private:
+  void make(segment memory) {
+    made_ = std::make_shared<plane>(by_, std::move(memory), rank_, ranks_, options_);
+  }
+  source& by_;
+  std::size_t rank_;
+  std::size_t ranks_;
+  backend_options options_;
+  std::shared_ptr<plane> made_;
+};
+
 /// What is wrong with the options; nothing if all is right.
 COHORT_INLINE std::string complaint(const backend_options& options) {
   const auto bad = [](const char* field, std::size_t value, const char* range) {
@@ -235,13 +269,12 @@ namespace detail {
 
 template <std::same_as<communicator> Communicator>
 asio::awaitable<backend> make_together(Communicator world, backend_options options) {
-  const auto ranks = static_cast<std::size_t>(world.size());
-  const auto rank = static_cast<std::size_t>(world.rank());
+  const auto ranks = static_cast<std::uint64_t>(world.size());
+  const auto rank = static_cast<std::uint64_t>(world.rank());
   auto& by = asio::use_service<detail::source>(world.state()->engine.context());
   const std::string bad = detail::complaint(options);
   std::string why = bad;
-  segment memory;
-  std::shared_ptr<detail::plane> made;
+  detail::plane_maker maker(by, world.rank(), world.size(), options);
   const auto attempt = [&why](auto action) {
     try {
       action();
@@ -249,21 +282,15 @@ asio::awaitable<backend> make_together(Communicator world, backend_options optio
       why = problem.what();
     }
   };
-  const auto make_plane = [&] {
-    made = std::make_shared<detail::plane>(by, std::move(memory), rank, ranks, options);
-  };
-  if (rank == 0 && bad.empty()) {
-    attempt(
-        [&] { memory = segment(options.orders * detail::sequence::bytes(ranks, options.chunk)); });
-  }
-  const segment::address own = memory.where();
+  segment::address own;
+  if (rank == 0 && bad.empty()) attempt([&] { own = maker.begin(); });
   std::array<std::byte, sizeof(segment::address)> packed{};
   std::memcpy(packed.data(), &own, sizeof own);
   co_await broadcast(world, packed, 0);
   segment::address where;
   std::memcpy(&where, packed.data(), sizeof where);
-  if (rank != 0 && where.bytes != 0 && bad.empty()) attempt([&] { memory = segment(where); });
-  if (!memory.bytes().empty()) attempt(make_plane);
+  if (rank != 0 && where.bytes != 0 && bad.empty()) attempt([&] { maker.join(where); });
+  std::shared_ptr<detail::plane> made = maker.made();
 
   // The largest of each value and of its complement tell of the same value where all agree.
   const std::array<std::uint64_t, 3> values{options.chunk, options.whole_up_to, options.orders};
@@ -298,6 +325,78 @@ asio::awaitable<backend> make_together(Communicator world, backend_options optio
 }
 
 }  // namespace detail
+
+namespace detail {
+
+/// The memory of this process in backends that were chosen by themselves.
+class automatic_memory {
+ public:
+  static constexpr std::size_t most = std::size_t{64} << 20U;
+
+  /// Throws cohort::error where the process has no more of it.
+  explicit automatic_memory(std::size_t bytes) : bytes_(bytes) {
+    if (used().fetch_add(bytes) + bytes <= most) return;
+    used().fetch_sub(bytes);
+    throw error(errc::invalid_argument, "this process has no more than " +
+                                            std::to_string(most >> 20U) +
+                                            " MiB for backends that are chosen by themselves");
+  }
+  automatic_memory(const automatic_memory&) = delete;
+  automatic_memory& operator=(const automatic_memory&) = delete;
+  ~automatic_memory() { used().fetch_sub(bytes_); }
+
+ private:
+  static std::atomic<std::size_t>& used() noexcept {
+    static std::atomic<std::size_t> all{0};
+    return all;
+  }
+  std::size_t bytes_;
+};
+
+class automatic_maker final : public comm::backend_maker {
+ public:
+  automatic_maker(progress::engine& engine, int rank, int ranks)
+      : maker_(asio::use_service<source>(engine.context()), rank, ranks, options()),
+        bytes_(sequence::bytes(static_cast<std::size_t>(ranks), options().chunk) /
+               static_cast<std::size_t>(ranks)) {}
+
+  address begin() override {
+    share_ = std::make_shared<automatic_memory>(bytes_);
+    const segment::address where = maker_.begin();
+    address packed{};
+    static_assert(sizeof where <= sizeof packed);
+    std::memcpy(packed.data(), &where, sizeof where);
+    return packed;
+  }
+  void join(const address& of) override {
+    share_ = std::make_shared<automatic_memory>(bytes_);
+    segment::address where;
+    std::memcpy(&where, of.data(), sizeof where);
+    maker_.join(where);
+  }
+  std::shared_ptr<comm::any_backend> end() override {
+    maker_.made()->seal();
+    maker_.made()->keep(std::move(share_));
+    return std::make_shared<comm::backend_holder<backend>>(backend(maker_.made(), std::string()));
+  }
+
+ private:
+  static backend_options options() {
+    backend_options chosen;
+    chosen.orders = 1;
+    return chosen;
+  }
+  plane_maker maker_;
+  std::size_t bytes_;
+  std::shared_ptr<automatic_memory> share_;
+};
+
+}  // namespace detail
+
+COHORT_INLINE std::unique_ptr<comm::backend_maker> automatic_backend_maker(progress::engine& engine,
+                                                                           int rank, int ranks) {
+  return std::make_unique<detail::automatic_maker>(engine, rank, ranks);
+}
 
 template <std::same_as<communicator> Communicator>
 asio::awaitable<backend> make_backend(Communicator world, backend_options options) {
