@@ -10,6 +10,7 @@
 #include <cohort/shm.hpp>
 
 #include <cstdint>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -156,6 +157,42 @@ TEST_CASE("a backend that is set, or taken away, is what counts", "[shm]") {
         }
       },
       choosing());
+}
+
+TEST_CASE("what is set while it is opened is what counts", "[shm]") {
+  using namespace automatic_test;
+  on_world(
+      [](communicator world) -> asio::awaitable<void> {
+        auto first = cohort::barrier(world, as_future);
+        world.reset_backend();
+        co_await std::move(first);
+        const bool right = co_await sums_right(world, 10);
+        CHECK(right);
+        CHECK(world.stats().backend.empty());
+      },
+      choosing());
+}
+
+TEST_CASE("the environment is read when a communicator is constructed, and not again", "[shm]") {
+  using namespace automatic_test;
+  ::setenv("COHORT_BACKEND", "auto", 1);
+  on_world([](communicator world) -> asio::awaitable<void> {
+    if (world.rank() == 0) ::unsetenv("COHORT_BACKEND");
+    CHECK(world.options().backend == backend_choice::automatic);
+    const auto twin = co_await world.dup();
+    const bool right = co_await sums_right(twin, 10);
+    CHECK(right);
+    CHECK(twin.stats().backend == expected(twin));
+  });
+  ::unsetenv("COHORT_BACKEND");
+}
+
+TEST_CASE("an environment that says something else is an error that names it", "[shm]") {
+  using namespace automatic_test;
+  ::setenv("COHORT_BACKEND", "fastest", 1);
+  asio::io_context io;
+  CHECK_THROWS_WITH(communicator(io), Catch::Matchers::ContainsSubstring("COHORT_BACKEND=fastest"));
+  ::unsetenv("COHORT_BACKEND");
 }
 
 TEST_CASE("where one rank has no memory left for it, all go through MPI, and one says why",

@@ -84,7 +84,8 @@ class backend_completion {
 /// `takes` decides, once per operation and rank. It must decide by the values of the call that MPI
 /// requires to be equal on all ranks, and by options agreed when the backend was made, by nothing
 /// else: ranks that choose differently hang. `start` returns at once, keeps the context alive until
-/// it has called the completion, and never calls it before it returns.
+/// it has called the completion, and never calls it before it returns. Both may be called in a
+/// look, with the locks of MPI's source held.
 template <class Backend>
 concept collective_backend =
     requires(Backend& backend, const collective_call& call, backend_completion done) {
@@ -154,8 +155,10 @@ class backend_maker {
   virtual address begin() = 0;
   /// On the others, if rank 0 could. Throws as `begin`.
   virtual void join(const address& of) = 0;
-  /// All ranks have joined.
+  /// What is used if all ranks can. Throws as `begin`.
   [[nodiscard]] virtual std::shared_ptr<any_backend> end() = 0;
+  /// All ranks have come to `end`.
+  virtual void all_have_joined() noexcept = 0;
 };
 
 /// Makes the maker for one of `ranks` of a communicator on `engine`.
@@ -163,6 +166,16 @@ using new_backend_maker = std::unique_ptr<backend_maker> (*)(progress::engine& e
                                                              int ranks);
 /// Null where the program does not include the layer that has one.
 inline std::atomic<new_backend_maker> node_backend_maker{nullptr};
+/// True where the program includes verbs that bring device memory to MPI: then ranks whose data lie
+/// on the host may not go another way, and no backend is chosen.
+inline std::atomic<bool> has_staged_verbs{false};
+
+/// How far a communicator is in choosing its backend itself.
+enum class backend_choosing : std::uint8_t {
+  ahead,      ///< it begins with the next collective
+  under_way,  ///< what is opened will be used
+  over        ///< or it never begins
+};
 
 }  // namespace cohort::comm
 
@@ -173,8 +186,10 @@ enum class backend_choice : std::uint8_t {
   environment,  ///< as `COHORT_BACKEND` says: `mpi`, also where it is not set, or `auto`
   mpi,
   /// Shared memory, if all ranks are on one node, want the same, and have included
-  /// <cohort/shm.hpp>; else MPI. It is opened by the first collective, without blocking, and later
-  /// ones wait for that. What was chosen is logged, and in communicator::stats().
+  /// <cohort/shm.hpp>, but not <cohort/staging.hpp>; else MPI. It is opened by the first
+  /// collective, which does not block, and later ones wait for that. What was chosen is logged, and
+  /// in communicator::stats(). Collectives then progress only while the engine has its turn: not
+  /// inside a blocking call of MPI, as MPI's own do.
   automatic
 };
 

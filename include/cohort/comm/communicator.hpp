@@ -112,10 +112,16 @@ class communicator_state {
   cross_rank_check* last_unchecked = nullptr;  ///< meaningful only if there is a first
   creation* creations = nullptr;               ///< under way over this one, in order of initiation
   bool queues = false;  ///< collectives are not posted when they are started: see cross_rank_check
-  bool opens_backend = false;  ///< with the next collective
+  backend_choosing choosing = backend_choosing::over;
 
   /// Opens the backend that is chosen by itself, if there may be one. With the guard held.
   void open_backend();
+  /// By the program: nothing is chosen any more.
+  void replace_backend(std::shared_ptr<any_backend> by) noexcept {
+    const request_source::guard hold(source);
+    choosing = backend_choosing::over;
+    backend.swap(by);
+  }
 
   /// See mpi::comm::keep.
   void keep() noexcept {
@@ -204,7 +210,10 @@ class communicator {
 
   [[nodiscard]] int rank() const noexcept { return state_->data.rank(); }
   [[nodiscard]] int size() const noexcept { return state_->data.size(); }
-  /// The library's duplicate. Calls of your own on it need `cohort::mpi::lock`.
+  /// The library's duplicate. Calls of your own on it need `cohort::mpi::lock`. Collectives of your
+  /// own on it need another order where the library posts its own later than they are started:
+  /// while a backend is chosen (backend_choice::automatic), with checks::cross_rank, and with
+  /// device memory.
   [[nodiscard]] MPI_Comm native() const noexcept { return state_->data.native(); }
   [[nodiscard]] executor_type get_executor() const noexcept {
     return state_->engine.get_executor();
@@ -245,13 +254,9 @@ class communicator {
   /// do the same on all ranks, with nothing in flight.
   template <comm::collective_backend Backend>
   void set_backend(Backend backend) {
-    reset_backend();
-    state_->backend = std::make_shared<comm::backend_holder<Backend>>(std::move(backend));
+    state_->replace_backend(std::make_shared<comm::backend_holder<Backend>>(std::move(backend)));
   }
-  void reset_backend() noexcept {
-    state_->opens_backend = false;
-    state_->backend.reset();
-  }
+  void reset_backend() noexcept { state_->replace_backend({}); }
 
   /// The size, or 1 for an empty handle: for bodies that are made before they are checked.
   [[nodiscard]] int ranks_or_one() const noexcept { return state_ != nullptr ? size() : 1; }

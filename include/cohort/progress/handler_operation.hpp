@@ -368,10 +368,11 @@ class posted_call final : public operation {
  private:
   static void run(operation* base, action what) {
     auto* const self = static_cast<posted_call*>(base);
+    if (what == action::destroy) return delete self;
     Handler handler(std::move(self->handler_));
     Call call(std::move(self->call_));
     delete self;
-    if (what != action::destroy) call(std::move(handler));
+    call(std::move(handler));
   }
 
   Handler handler_;

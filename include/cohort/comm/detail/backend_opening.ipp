@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -72,13 +73,15 @@ using opened_backend = std::shared_ptr<any_backend>;
 
 template <std::same_as<communicator> Communicator>
 progress::look_task<opened_backend> open_together(Communicator over,
-                                                  std::shared_ptr<backend_maker> maker) {
+                                                  std::shared_ptr<backend_maker> maker,
+                                                  std::string unmade) {
   const int rank = over.rank();
   const auto ranks = static_cast<std::uint64_t>(over.size());
   std::array<char, 256> why{};
   bool failed = false;
   const auto attempt = [&](auto action) {
     try {
+      if (!maker) throw std::runtime_error(unmade);
       action();
     } catch (const std::exception& problem) {
       failed = true;
@@ -98,6 +101,9 @@ progress::look_task<opened_backend> open_together(Communicator over,
   co_await telling;
   if (rank != 0 && told.is_there != 0) attempt([&] { maker->join(told.where); });
 
+  opened_backend made;
+  if (told.is_there != 0 && !failed) attempt([&] { made = maker->end(); });
+
   // Of the ranks that cannot, the lowest is named.
   std::uint64_t lowest = failed ? ranks - static_cast<std::uint64_t>(rank) : 0;
   const MPI_Comm beside = over.state()->exchange.native();
@@ -105,7 +111,10 @@ progress::look_task<opened_backend> open_together(Communicator over,
     return mpi::post::iallreduce(MPI_IN_PLACE, &lowest, 1, MPI_UINT64_T, MPI_MAX, beside, posted);
   });
   co_await agreeing;
-  if (lowest == 0) co_return maker->end();
+  if (lowest == 0) {
+    maker->all_have_joined();
+    co_return made;
+  }
   const int first = static_cast<int>(ranks - lowest);
   auto explaining = tell(over, why.data(), why.size(), first);
   co_await explaining;
@@ -122,30 +131,48 @@ progress::look_task<opened_backend> open_together(Communicator over,
 namespace cohort::comm {
 
 COHORT_INLINE void communicator_state::open_backend() {
-  opens_backend = false;
+  choosing = backend_choosing::over;
   const new_backend_maker make = node_backend_maker.load(std::memory_order_relaxed);
   if (make == nullptr || !bells) return;
   for (int each = 0; each < data.size(); ++each) {
     if (!bells->may_share_backend(bell_rank(each))) return;  // known to all ranks
   }
+  // A rank that cannot tells the others.
+  std::shared_ptr<backend_maker> maker;
+  std::string unmade;
+  try {
+    maker = make(engine, data.rank(), data.size());
+  } catch (const std::exception& problem) {
+    unmade = problem.what();
+  }
   const detail::held_place::pointer place = detail::held_place::take(*this);
-  auto done = [this, place](const std::exception_ptr& why, detail::opened_backend made) {
-    const request_source::guard hold(source);
-    if (why) {
-      log::write(log::level::error, "communicator: no backend: " + describe_exception(why));
-    } else if (made) {
-      backend = std::move(made);
-      if (data.rank() == 0) {
-        log::write(log::level::info, "communicator of " + std::to_string(data.size()) +
-                                         " ranks: its collectives go through " +
-                                         std::string(backend->name()));
-      }
-    }
+  const auto open = [place]() noexcept {
     if (*place != nullptr) (*place)->open();
   };
-  std::shared_ptr<backend_maker> maker = make(engine, data.rank(), data.size());
-  progress::begin_look_task(detail::open_together(communicator::of(*this), std::move(maker)),
-                            {.verb = "backend"}, std::move(done));
+  auto done = [this, open](const std::exception_ptr& why, detail::opened_backend made) {
+    const request_source::guard hold(source);
+    const bool is_used = made && choosing == backend_choosing::under_way;
+    choosing = backend_choosing::over;
+    if (is_used) backend = made;
+    open();
+    if (why) {
+      log::write(log::level::error, "communicator: no backend: " + describe_exception(why));
+    } else if (is_used && data.rank() == 0) {
+      log::write(log::level::info, "communicator of " + std::to_string(data.size()) +
+                                       " ranks: its collectives go through " +
+                                       std::string(made->name()));
+    }
+  };
+  choosing = backend_choosing::under_way;
+  try {
+    progress::begin_look_task(
+        detail::open_together(communicator::of(*this), std::move(maker), std::move(unmade)),
+        {.verb = "backend"}, std::move(done));
+  } catch (...) {
+    choosing = backend_choosing::over;
+    open();
+    throw;
+  }
 }
 
 }  // namespace cohort::comm

@@ -29,7 +29,7 @@
 namespace cohort::comm {
 
 COHORT_INLINE doorbells::doorbells(request_source& source, const mpi::comm_ref& over,
-                                   bool wants_backend)
+                                   bool may_choose_backend)
     : source_(source),
       base_(over.native()),
       rank_(over.rank()),
@@ -44,7 +44,7 @@ COHORT_INLINE doorbells::doorbells(request_source& source, const mpi::comm_ref& 
         std::string("no doorbell, so idle engines will look now and then: ") + no_socket.what());
   }
   mine_.host = process::host_id();
-  mine_.wants_backend = wants_backend ? 1 : 0;
+  mine_.may_choose_backend = may_choose_backend ? 1 : 0;
 }
 
 COHORT_INLINE void doorbells::meet(const mpi::comm_ref& over) {
@@ -149,23 +149,21 @@ COHORT_INLINE bool backend_completion::in_look(std::error_code error) const {
     }
     if (op_->parts_ != 0) return false;  // part of a stage was posted: its requests come first
   }
+  op_->waits_for_turn_ = false;
   engine_->complete(op_);
   return true;
 }
 
-/// Whether this rank would have a backend chosen for it.
-COHORT_INLINE bool wants_backend(const communicator_options& options) {
-  if (options.checks == checks::cross_rank) return false;
-  if (options.backend != backend_choice::environment) {
-    return options.backend == backend_choice::automatic;
-  }
+/// What the options say, or else the environment, now.
+COHORT_INLINE backend_choice choice_of(const communicator_options& options) {
+  if (options.backend != backend_choice::environment) return options.backend;
   const char* text = std::getenv("COHORT_BACKEND");
   const std::string_view said = text == nullptr ? "mpi" : text;
   if (said != "mpi" && said != "auto") {
     throw error(errc::invalid_argument,
                 "COHORT_BACKEND=" + std::string(said) + ": it may be mpi or auto");
   }
-  return said == "auto";
+  return said == "auto" ? backend_choice::automatic : backend_choice::mpi;
 }
 
 COHORT_INLINE void communicator_state::open(mpi::comm data_, mpi::comm exchange_,
@@ -183,7 +181,9 @@ COHORT_INLINE void communicator_state::open(mpi::comm data_, mpi::comm exchange_
   by_backend = {};
   closing = false;
   queues = options.checks == checks::cross_rank;
-  opens_backend = wants_backend(options) && data.size() > 1 && !data.is_inter();
+  const bool may_choose = options.backend == backend_choice::automatic &&
+                          options.checks != checks::cross_rank && data.size() > 1;
+  choosing = may_choose && !data.is_inter() ? backend_choosing::ahead : backend_choosing::over;
   const std::lock_guard hold(failure_mutex_);
   last_failure_ = failure();
 }
@@ -278,15 +278,19 @@ communicator::communicator(Context& io, MPI_Comm original, const communicator_op
   const bool is_inter = data.is_inter();
   communicator made;
   std::shared_ptr<comm::doorbells> bells;
+  communicator_options resolved = options;
   comm::on_all_or_none(exchange, [&] {
     auto& source = asio::use_service<comm::request_source>(io);
-    const bool would = comm::wants_backend(options) && comm::node_backend_maker.load() != nullptr;
-    bells = std::make_shared<comm::doorbells>(source, exchange, would);
+    resolved.backend = comm::choice_of(options);
+    const bool may_choose = resolved.backend == backend_choice::automatic &&
+                            comm::node_backend_maker.load() != nullptr &&
+                            !comm::has_staged_verbs.load();
+    bells = std::make_shared<comm::doorbells>(source, exchange, may_choose);
     made = communicator(source.new_state());
   });
   bells->meet(exchange);
   made.state_->engine.set_oversubscribed(bells->node_size() > comm::usable_processors());
-  made.state_->open(std::move(data), std::move(exchange), options);
+  made.state_->open(std::move(data), std::move(exchange), resolved);
   if (!is_inter) made.state_->bells = std::move(bells);  // whose ranks are those of messages
   std::swap(state_, made.state_);
 }

@@ -43,8 +43,8 @@ class request_source;
 /// MPI window would wait for the other ranks. A rank that cannot map it rings with every message.
 class doorbells {
  public:
-  /// Local. `meet` comes next. `wants_backend`: the rank would have one chosen for it.
-  doorbells(request_source& source, const mpi::comm_ref& over, bool wants_backend = false);
+  /// Local. `meet` comes next. `may_choose_backend`: this rank would have one chosen.
+  doorbells(request_source& source, const mpi::comm_ref& over, bool may_choose_backend = false);
   ~doorbells();
   doorbells(const doorbells&) = delete;
   doorbells& operator=(const doorbells&) = delete;
@@ -68,7 +68,7 @@ class doorbells {
   /// Whether that rank is on this node, and would have a backend chosen for it.
   [[nodiscard]] bool may_share_backend(int rank) const noexcept {
     const entry& of = entries_[static_cast<std::size_t>(rank)];
-    return of.host == mine_.host && of.wants_backend != 0;
+    return of.host == mine_.host && of.may_choose_backend != 0;
   }
   /// Ranks that share this rank's node.
   [[nodiscard]] int node_size() const noexcept { return node_size_; }
@@ -79,7 +79,7 @@ class doorbells {
   struct entry {
     progress::bell_address bell;
     std::uint64_t host;
-    std::uint64_t wants_backend;
+    std::uint64_t may_choose_backend;
   };
   static constexpr std::size_t line = 64;  // a flag per cache line
 

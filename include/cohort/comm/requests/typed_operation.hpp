@@ -94,7 +94,7 @@ class typed_operation final
       const request_source::guard hold(source);
       count_as_live();
       try {
-        if (has_agreed && state().opens_backend) [[unlikely]]
+        if (has_agreed && state().choosing == backend_choosing::ahead) [[unlikely]]
           state().open_backend();
         const bool waits = has_agreed && (is_gated || state().queues);
         if (!waits) backend = find_backend();

@@ -196,4 +196,13 @@ class staged_body {
   std::optional<typename values::type> result_;
 };
 
+namespace detail {
+
+inline const bool are_included = [] {
+  has_staged_verbs = true;
+  return true;
+}();
+
+}  // namespace detail
+
 }  // namespace cohort::comm

@@ -375,10 +375,10 @@ class automatic_maker final : public comm::backend_maker {
     maker_.join(where);
   }
   std::shared_ptr<comm::any_backend> end() override {
-    maker_.made()->seal();
     maker_.made()->keep(std::move(share_));
     return std::make_shared<comm::backend_holder<backend>>(backend(maker_.made(), std::string()));
   }
+  void all_have_joined() noexcept override { maker_.made()->seal(); }
 
  private:
   static backend_options options() {
