@@ -50,7 +50,9 @@ class held_place final : public request_operation {
     stalls = false;
   }
   /// What waits is posted. With the guard held.
-  void open() { check_->open({}); }
+  static void open(const pointer& here) {
+    if (*here != nullptr) (*here)->check_->open({});
+  }
 
  private:
   static void run(progress::operation* base, action) {
@@ -126,6 +128,27 @@ progress::look_task<opened_backend> open_together(Communicator over,
   co_return opened_backend();
 }
 
+/// What is done at the end.
+struct opening_end {
+  communicator_state* of;
+  held_place::pointer place;
+
+  void operator()(const std::exception_ptr& why, opened_backend made) const {
+    const request_source::guard hold(of->source);
+    const bool is_used = made && of->choosing == backend_choosing::under_way;
+    of->choosing = backend_choosing::over;
+    if (is_used) of->backend = made;
+    held_place::open(place);
+    if (why) {
+      log::write(log::level::error, "communicator: no backend: " + describe_exception(why));
+    } else if (is_used && of->data.rank() == 0) {
+      log::write(log::level::info, "communicator of " + std::to_string(of->data.size()) +
+                                       " ranks: its collectives go through " +
+                                       std::string(made->name()));
+    }
+  }
+};
+
 }  // namespace cohort::comm::detail
 
 namespace cohort::comm {
@@ -146,31 +169,14 @@ COHORT_INLINE void communicator_state::open_backend() {
     unmade = problem.what();
   }
   const detail::held_place::pointer place = detail::held_place::take(*this);
-  const auto open = [place]() noexcept {
-    if (*place != nullptr) (*place)->open();
-  };
-  auto done = [this, open](const std::exception_ptr& why, detail::opened_backend made) {
-    const request_source::guard hold(source);
-    const bool is_used = made && choosing == backend_choosing::under_way;
-    choosing = backend_choosing::over;
-    if (is_used) backend = made;
-    open();
-    if (why) {
-      log::write(log::level::error, "communicator: no backend: " + describe_exception(why));
-    } else if (is_used && data.rank() == 0) {
-      log::write(log::level::info, "communicator of " + std::to_string(data.size()) +
-                                       " ranks: its collectives go through " +
-                                       std::string(made->name()));
-    }
-  };
   choosing = backend_choosing::under_way;
   try {
     progress::begin_look_task(
         detail::open_together(communicator::of(*this), std::move(maker), std::move(unmade)),
-        {.verb = "backend"}, std::move(done));
+        {.verb = "backend"}, detail::opening_end{this, place});
   } catch (...) {
     choosing = backend_choosing::over;
-    open();
+    detail::held_place::open(place);
     throw;
   }
 }
