@@ -110,6 +110,24 @@ task hangs(graph::scope& s, bool* begun, int large) {
 
 }  // namespace
 
+// The others have begun what all must end: it ends in the last looks of this rank.
+TEST_CASE("a context that ends before its graphs are open keeps no other rank waiting",
+          "[graph][life]") {
+  const auto begun = std::chrono::steady_clock::now();
+  {
+    asio::io_context io;
+    const cohort::communicator world(io);
+    const graph::tasks all(world);
+    if (world.rank() == 0) {
+      auto waits = [](asio::steady_timer timer) -> task {
+        co_await timer.async_wait(asio::use_awaitable);
+      };
+      cohort_test::run(io, waits(asio::steady_timer(io, 200ms)));
+    }
+  }
+  CHECK(std::chrono::steady_clock::now() - begun < cohort_test::patient(20s));
+}
+
 TEST_CASE("a context ends with a scope open", "[graph][life]") {
   // A message that is too long for MPI to take at once would wait for its receiver as long as the
   // engine lets it: so there are few small values.

@@ -64,9 +64,15 @@ class rank_host final : public host,
   /// Makes the communicators, and compares the functions of the ranks over them. Collective.
   void start(const communicator& world) {
     if (ranks_ == 1) return;
-    world.dup([self = this->shared_from_this()](const std::error_code& failed, communicator made) {
-      self->started(failed, std::move(made));
-    });
+    // To its end, also where this rank closes meanwhile: the others wait for it. [graph X6]
+    progress::begin_look_task(
+        open_together(world), {.verb = "graph::tasks"},
+        [self = this->shared_from_this()](const std::exception_ptr& why, opening made) {
+          if (self->ended_ || self->closed_) return;
+          self->failed_opening_ = why;
+          self->made_ = std::move(made);
+          self->wake();  // not in a look
+        });
   }
 
   // ---- host ----
@@ -170,37 +176,35 @@ class rank_host final : public host,
     return text;
   }
 
-  using programs = std::vector<sha256_digest>;  // the digest of the functions, by rank
-  static progress::look_task<programs> ask_all(communicator over) {
+  /// The communicators, and the digest of the functions by rank.
+  struct opening {
+    communicator over;
+    std::vector<sha256_digest> programs;
+  };
+  static progress::look_task<opening> open_together(communicator world) {
+    opening made;
+    auto duplicating = comm::joint::duplicate(std::move(world));
+    made.over = co_await duplicating;
     const sha256_digest mine = function_table::instance().digest();
-    programs all(static_cast<std::size_t>(over.size()));
-    auto asking = comm::joint::all_gather(over, mine, all);
+    made.programs.resize(static_cast<std::size_t>(made.over.size()));
+    auto asking = comm::joint::all_gather(made.over, mine, made.programs);
     co_await asking;
-    co_return all;
-  }
-  void started(const std::error_code& failed, communicator made) {
-    if (ended_ || closed_) return;  // nobody would close what is opened now
-    if (failed) return lose_all("no communicators: " + failed.message());
-    made_ = made;
-    progress::begin_look_task(
-        ask_all(std::move(made)), {.verb = "graph::tasks"},
-        [self = this->shared_from_this()](const std::exception_ptr& why, programs all) {
-          self->failed_opening_ = why;
-          self->programs_ = std::move(all);
-          self->wake();  // not in a look
-        });
+    co_return made;
   }
   void try_to_open() {
-    if (!made_ || (programs_.empty() && !failed_opening_)) return;
-    communicator made = std::exchange(made_, communicator());
-    if (failed_opening_) return lose_all("no programs: " + describe_exception(failed_opening_));
+    if (!made_.over && !failed_opening_) return;
+    opening made = std::exchange(made_, opening());
+    if (const auto why = std::exchange(failed_opening_, nullptr)) {
+      return lose_all("no communicators: " + describe_exception(why));
+    }
     rank_set others;
     for (int each = 0; each < ranks_; ++each) {
-      if (programs_[static_cast<std::size_t>(each)] != programs_.front()) others.insert(each);
+      if (made.programs[static_cast<std::size_t>(each)] != made.programs.front()) {
+        others.insert(each);
+      }
     }
-    programs_ = {};
     if (others.empty()) {
-      messenger_.open(std::move(made),
+      messenger_.open(std::move(made.over),
                       std::shared_ptr<comm::mailbox::owner>(this->shared_from_this(), this));
     } else {
       failure why;
@@ -221,7 +225,7 @@ class rank_host final : public host,
 
   void turn() {
     if (ended_) return;
-    if (made_) try_to_open();
+    try_to_open();
     const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(
         engine_.coarse_now().time_since_epoch());
     for (scope* const one : open_) one->set_time(static_cast<std::uint32_t>(now.count()));
@@ -334,8 +338,7 @@ class rank_host final : public host,
   std::vector<scope*> open_;
   std::map<std::string, std::uint64_t, std::less<>> openings_;
   std::uint64_t last_number_ = 0;
-  communicator made_;  // until it is known who runs which program
-  programs programs_;
+  opening made_;  // until a turn looks at it
   std::exception_ptr failed_opening_;
   std::exception_ptr other_program_;
   std::optional<asio::steady_timer> timer_;
