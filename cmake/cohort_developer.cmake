@@ -66,8 +66,10 @@ elseif(TARGET cohort::compiled_nccl)
 endif()
 foreach(target IN ITEMS cohort_compiled cohort_compiled_nccl)
   if(TARGET ${target})
+    # Its files are compiled one by one also where those of tests are not.
     target_compile_options(${target} PRIVATE
-      $<TARGET_PROPERTY:cohort_own_flags,INTERFACE_COMPILE_OPTIONS>)
+      $<TARGET_PROPERTY:cohort_own_flags,INTERFACE_COMPILE_OPTIONS>
+      $<$<CXX_COMPILER_ID:GNU>:-Wsubobject-linkage>)
   endif()
 endforeach()
 
