@@ -57,7 +57,7 @@ class program {
 
   /// Runs all that is ready, and returns what the last task has made.
   std::uint64_t run() {
-    while (auto task = node_.start_newest()) {
+    while (auto task = node_.start_next()) {
       std::uint64_t sum = 1;
       for (const machine::task_input& one : task->inputs) sum += value_of(*one.what);
       node_.ended(task->index, machine::content_ptr(new number(sum)));

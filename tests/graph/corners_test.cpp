@@ -97,6 +97,35 @@ task passes_bytes_on(graph::scope& s, std::size_t size) {
   CHECK(good == (size + 65520) / 65521);
 }
 
+// ---- long tasks ----
+
+/// What a rank does between its tasks.
+struct between_tasks {
+  asio::io_context* loop = nullptr;
+  int handled = 0;
+  std::vector<int> seen;  ///< how much had been handled when each task began
+};
+between_tasks between;
+
+int long_task(int number) {
+  between.seen.push_back(between.handled);
+  asio::post(*between.loop, [] { ++between.handled; });
+  const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(100);
+  while (std::chrono::steady_clock::now() < end) {
+  }
+  return number;
+}
+task runs_long_tasks(graph::scope& s) {
+  auto slow = s.tasks<&long_task>("slow", graph::block_cyclic(1, s.size()));
+  for (int i = 0; i < 10; ++i) slow(s.rank(), s.rank(), i).spawn(i);
+  co_return;
+}
+task runs_in_a_scope_of_its_own(cohort::communicator world) {
+  graph::tasks all(world);
+  auto running = all.run("test", &runs_long_tasks);
+  co_await std::move(running);
+}
+
 // ---- values whose fields throw ----
 
 struct fragile {
@@ -255,6 +284,15 @@ TEST_CASE("a large value is offered and arrives", "[graph][corners]") {
 // Needs up to 5 GB per rank.
 TEST_CASE("a value may have more than 2 GiB", "[.][large]") {
   in_scope(&passes_bytes_on, (std::size_t{1} << 31) + 4099);
+}
+
+TEST_CASE("the loop has its turn after each long task", "[graph][corners]") {
+  asio::io_context io;
+  between.loop = &io;
+  cohort_test::run(io, runs_in_a_scope_of_its_own(cohort::communicator(io)));
+  REQUIRE(between.seen.size() == 10);
+  // That tasks are long is known after the first slice, of three.
+  for (int i = 3; i < 10; ++i) CHECK(between.seen[static_cast<std::size_t>(i)] == i);
 }
 
 TEST_CASE("a value whose fields throw stays at home, and its readers elsewhere fail",

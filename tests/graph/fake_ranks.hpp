@@ -253,7 +253,7 @@ class fake_ranks {
   bool run_scope(int rank, scope_state& one) {
     bool moved = act(rank, one);
     if (hold_tasks) return moved;
-    while (auto task = one.machine->start_newest()) {
+    while (auto task = one.machine->start_next()) {
       moved = true;
       begin(one, *task);
       act(rank, one);

@@ -32,15 +32,23 @@ struct inspector {
     std::size_t values = 0;
     for (std::uint32_t i = 0; i < self.records_.size(); ++i)
       values += self.records_[i].value ? 1 : 0;
-    return {self.records_.size(),       values,
-
-            self.definitions_.size(),   self.peers_.size(),
-            self.declarations_.size(),  self.takers_.size(),
-            self.unknown_.size(),       self.unsent_.size(),
-            self.hashes_.size(),        self.offers_.size(),
-            self.held_.size(),          self.asking_.size(),
-            self.remote_takers_.size(), self.own_.size(),
-            self.ready_.size(),         self.running_,
+    const std::size_t ready = self.ready_.empty() ? 0 : 1;
+    return {self.records_.size(),
+            values,
+            self.definitions_.size(),
+            self.peers_.size(),
+            self.declarations_.size(),
+            self.takers_.size(),
+            self.unknown_.size(),
+            self.unsent_.size(),
+            self.hashes_.size(),
+            self.offers_.size(),
+            self.held_.size(),
+            self.asking_.size(),
+            self.remote_takers_.size(),
+            self.own_.size(),
+            ready,
+            self.running_,
             self.diverged_.size()};
   }
   /// Numbers for the names that it knows.
@@ -244,8 +252,8 @@ inline std::uint64_t inspector::digest(const node& self) {
   }
   std::sort(records.begin(), records.end());
   for (const std::uint64_t one : records) hash(one);
-  number_ring ready = self.ready_;
-  while (!ready.empty()) mix(hash, self, ready.take_oldest());
+  ready_queue ready = self.ready_;
+  while (!ready.empty()) mix(hash, self, ready.take());
   mix_tables(hash, self);
   mix_wave(hash, self);
   return hash.value();

@@ -18,6 +18,11 @@
 using namespace graph_test;
 using Catch::Matchers::ContainsSubstring;
 
+// g++ 12 sees what is replaced below where it inlines one of new and delete.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+#endif
+
 namespace {
 
 /// How many there are memory for; no number: for all.
@@ -313,12 +318,12 @@ TEST_CASE("a value that somebody else here still reads is not moved") {
   all.spawn(0, "r0", {plain("v0")});
   all.spawn(0, "a0", {take("v0")});  // neglects its duty [graph M5]
   node& here = all.of(0);
-  const auto taker = here.start_newest();
+  const auto reader = here.start_next();
+  REQUIRE(reader);
+  const auto taker = here.start_next();
   REQUIRE(taker);
   CHECK(taker->uses[0] == use_kind::take);
   CHECK_FALSE(taker->inputs[0].may_move);
-  const auto reader = here.start_oldest();
-  REQUIRE(reader);
   CHECK(number_in(reader->inputs[0].what) == 5);
   here.ended(taker->index, make(1));
   here.ended(reader->index, make(2));
@@ -671,7 +676,7 @@ TEST_CASE("a cancellation ends awaits with its cause, and fences tell it") {
   const auto waits = all.await(2, "z0");
   all.hold_tasks = true;
   all.spawn(1, "a1");
-  const auto running = all.of(1).start_newest();
+  const auto running = all.of(1).start_next();
   REQUIRE(running);
   failure cause;
   cause.text = "enough";

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,7 +61,11 @@ inline const body& worker::body_of(const running_task& one) const {
 }
 
 inline const body& worker::start(node& machine, rng& random, int window) {
-  const auto chosen = random.below(2) == 0 ? machine.start_oldest() : machine.start_newest();
+  std::optional<running_task> chosen;  // any
+  if (random.below(2) == 0) {
+    chosen = machine.start_next_if([&](std::uint32_t) { return random.below(2) == 0; });
+  }
+  if (!chosen) chosen = machine.start_next();
   check(chosen.has_value(), "a task is ready and does not start");
   check(!machine.cause(), "C2 a task starts after the cancellation");
   running one{*chosen, {}, window, {}};

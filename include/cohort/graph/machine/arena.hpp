@@ -86,39 +86,4 @@ class arena {
   std::uint32_t end_ = 0;  // of the blocks that `next_` is in
 };
 
-/// Numbers in a queue of which either end can be taken.
-class number_ring {
- public:
-  [[nodiscard]] bool empty() const noexcept { return first_ == last_; }
-  [[nodiscard]] std::size_t size() const noexcept { return last_ - first_; }
-  void push(std::uint32_t one) {
-    if (last_ - first_ == most_) [[unlikely]]
-      grow();
-    slots_[last_++ & (most_ - 1)] = one;
-  }
-  [[nodiscard]] std::uint32_t newest() const noexcept { return slots_[(last_ - 1) & (most_ - 1)]; }
-  void newest_becomes_oldest() noexcept {
-    const std::uint32_t one = take_newest();
-    slots_[--first_ & (most_ - 1)] = one;
-  }
-  [[nodiscard]] std::uint32_t take_newest() noexcept { return slots_[--last_ & (most_ - 1)]; }
-  [[nodiscard]] std::uint32_t take_oldest() noexcept { return slots_[first_++ & (most_ - 1)]; }
-  void clear() noexcept { first_ = last_ = 0; }
-
- private:
-  void grow() {
-    std::vector<std::uint32_t> more(std::max<std::size_t>(64, slots_.size() * 2));
-    const std::size_t count = size();
-    for (std::size_t i = 0; i < count; ++i) more[i] = slots_[(first_ + i) & (most_ - 1)];
-    slots_ = std::move(more);
-    most_ = slots_.size();
-    first_ = 0;
-    last_ = count;
-  }
-  std::vector<std::uint32_t> slots_;
-  std::size_t most_ = 0;  // a power of two
-  std::size_t first_ = 0;
-  std::size_t last_ = 0;
-};
-
 }  // namespace cohort::graph::machine

@@ -9,6 +9,7 @@
 #include <cohort/graph/machine/definition_store.hpp>
 #include <cohort/graph/machine/names.hpp>
 #include <cohort/graph/machine/node_parts.hpp>
+#include <cohort/graph/machine/ready_queue.hpp>
 #include <cohort/graph/machine/record_table.hpp>
 #include <cohort/graph/machine/site.hpp>
 #include <cohort/graph/machine/stall.hpp>
@@ -96,23 +97,20 @@ class basic_node {
   void cancel(failure cause);
 
   // ---- the scheduler of this rank ----
-  /// Takes a task that is ready, the newest or the oldest; nothing if none is.
-  [[nodiscard]] std::optional<running_task> start_newest() {
+  /// Takes the task that is to run next; nothing if none is ready.
+  [[nodiscard]] std::optional<running_task> start_next() {
     if (ready_.empty()) return std::nullopt;
-    return start_ready(ready_.take_newest());
+    return start_ready(ready_.take());
   }
-  [[nodiscard]] std::optional<running_task> start_oldest() {
-    if (ready_.empty()) return std::nullopt;
-    return start_ready(ready_.take_oldest());
+  /// Of those whose functions are wanted. The others wait for `start_next`; each is looked at once.
+  template <class Predicate>
+  [[nodiscard]] std::optional<running_task> start_next_if(Predicate is_wanted) {
+    const auto next = ready_.take_if(
+        [&](index task) { return is_wanted(definitions_[records_[task].definition].function); });
+    if (!next) return std::nullopt;
+    return start_ready(*next);
   }
-  /// What the newest one runs, if one is ready.
-  [[nodiscard]] std::uint32_t function_of_newest() const noexcept {
-    return definitions_[records_[ready_.newest()].definition].function;
-  }
-  /// It becomes the oldest.
-  void put_off_newest() noexcept { ready_.newest_becomes_oldest(); }
   [[nodiscard]] bool has_ready() const noexcept { return !ready_.empty(); }
-  [[nodiscard]] std::size_t ready_count() const noexcept { return ready_.size(); }
   void ended(task_index which, content_ptr what);
   /// What `ended` gets for a task that has thrown: all facts but those of the exception.
   [[nodiscard]] failure failure_of(task_index which, std::string_view what,
@@ -359,7 +357,7 @@ class basic_node {
   // tasks and values
   record_table records_;
   definition_store definitions_;
-  number_ring ready_;
+  ready_queue ready_;
   std::uint32_t running_ = 0;
   std::uint64_t waiting_ = 0;                  // tasks
   std::uint64_t failed_ = 0;                   // tasks, in this window

@@ -229,6 +229,10 @@ class rank_host final : public host,
     const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(
         engine_.coarse_now().time_since_epoch());
     for (scope* const one : open_) one->set_time(static_cast<std::uint32_t>(now.count()));
+    if (std::exchange(has_news_, false)) {  // others wait for the answers while tasks run here
+      do_actions();
+      messenger_.flush();
+    }
     messenger_.begin_turn();
     const bool more = scheduler_.run_slice(open_, *this);
     // In turns that follow one another the time is looked at; else a timer ends it.
@@ -237,12 +241,12 @@ class rank_host final : public host,
     do_actions();
     messenger_.flush();
     if (more) {
+      engine_.look();  // first, so that what has arrived stands before the turn
       if (!turn_is_due_) {
         turn_is_due_ = true;
         turn_.keep = this->shared_from_this();
         engine_.loop().post(turn_);
       }
-      engine_.look();
     }
     if (leaving_) try_to_close();
   }
@@ -324,7 +328,10 @@ class rank_host final : public host,
   void settled() override {
     if (closed_ && !ended_) messenger_.release();
   }
-  void has_news() noexcept override { wake(); }
+  void has_news() noexcept override {
+    has_news_ = true;
+    wake();
+  }
 
   progress::engine& engine_;
   const tasks_options options_;
@@ -344,6 +351,7 @@ class rank_host final : public host,
   std::optional<asio::steady_timer> timer_;
   delays<Any> delays_;
   std::optional<asio::steady_timer> until_others_leave_;  // keeps the loop
+  bool has_news_ = false;
   bool timer_waits_ = false;
   bool leaving_ = false;
   bool ended_ = false;

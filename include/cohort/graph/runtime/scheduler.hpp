@@ -33,10 +33,8 @@ namespace cohort::graph::runtime {
 /// there, and their inputs are looked up and their values counted here.
 /// While these have enough to do, coroutines and other tasks that do not run there still begin.
 ///
-/// *Order.* The newest ready task first: what a task makes is used up next, while it is in the
-/// cache, and a program that spawns a million chains at once has the values of one of them. What is
-/// oldest waits longest; it does not wait for other ranks, which get the first value of a slice at
-/// once, and the others at its end.
+/// *Order.* That of the program, as far as tasks are ready, but first those whose values other
+/// ranks wait for. These get the first value of a slice at once, and the others at its end.
 template <class Any>
 class scheduler {
  public:
@@ -53,7 +51,7 @@ class scheduler {
   bool run_slice(const std::vector<scope*>& scopes, Owner& owner) {
     std::size_t before_clock = batch_;
     std::size_t ran = 0;
-    clock::time_point until = clock::time_point::max();
+    clock::time_point until = tasks_are_long_ ? clock::now() + slice : clock::time_point::max();
     for (;;) {
       bool more = false;
       for (std::size_t i = 0; i < scopes.size(); ++i) {
@@ -68,6 +66,7 @@ class scheduler {
       before_clock = std::min(before_clock * 2, most_before_clock);
     }
     batch_ = std::clamp<std::size_t>(ran / 4, 1, most_before_clock);
+    tasks_are_long_ = ran <= 3;  // two of them took the slice
     return true;
   }
   /// Waits for the threads. Tasks that have not begun there do not.
@@ -88,25 +87,22 @@ class scheduler {
     std::size_t count = 0;
     while (count < most && one.is_open()) {
       if (is_full()) return count + run_on_loop(one, most - count, owner);
-      auto next = one.node()->start_newest();
+      auto next = one.node()->start_next();
       if (!next) break;
       ++count;
       run(one, *next, owner);
     }
     return count;
   }
-  /// While the threads have enough to do: what is for them is put off, once, and becomes the oldest
-  /// of what is ready.
+  /// While the threads have enough to do.
   template <class Owner>
   std::size_t run_on_loop(scope& one, std::size_t most, Owner& owner) {
     std::size_t count = 0;
-    for (; count < most && one.is_open() && one.node()->ready_count() > one.put_off(); ++count) {
-      if (is_for_threads(one.node()->function_of_newest())) {
-        one.put_off_newest();
-      } else {
-        auto next = one.node()->start_newest();
-        run(one, *next, owner);
-      }
+    for (; count < most && one.is_open(); ++count) {
+      auto next = one.node()->start_next_if(
+          [this](std::size_t function) { return !is_for_threads(function); });
+      if (!next) break;
+      run(one, *next, owner);
     }
     return count;
   }
@@ -201,7 +197,6 @@ class scheduler {
   template <class Owner>
   void run_on_thread(call& what, const task_code& code, Owner& owner, watch seen = nullptr) {
     auto& one = static_cast<scope&>(what.scope);
-    one.started();
     auto op = std::make_unique<task_on_thread>(*this, one, what.task.index, code.prepare(what),
                                                std::move(seen), owner);
     ++on_threads_;
@@ -213,6 +208,7 @@ class scheduler {
   std::unique_ptr<asio::thread_pool> pool_;
   std::size_t on_threads_ = 0;
   std::size_t batch_ = 1;
+  bool tasks_are_long_ = false;
   std::vector<const task_code*> codes_;  // by number in the function table
 };
 

@@ -74,7 +74,6 @@ class scope_on_node final : public open_scope {
     opening_ = owner_.next_number();
     window_ = window_number();
     cancelled_.store(false, std::memory_order_relaxed);
-    put_off_ = 0;
     last_ = {};
     owner_.wake();
   }
@@ -260,14 +259,6 @@ class scope_on_node final : public open_scope {
   }
   /// For ages in reports.
   void set_time(std::uint32_t milliseconds) noexcept { node_->set_time(milliseconds); }
-  /// So many of the oldest ready tasks have been put off.
-  [[nodiscard]] std::size_t put_off() const noexcept { return put_off_; }
-  void put_off_newest() noexcept {
-    node_->put_off_newest();
-    ++put_off_;
-  }
-  /// One that can be put off has been started.
-  void started() noexcept { put_off_ = std::min(put_off_, node_->ready_count()); }
   void began(const std::shared_ptr<running_coroutine>& one) {
     one->place = running_.size();
     running_.push_back(one);
@@ -397,7 +388,6 @@ class scope_on_node final : public open_scope {
   std::vector<waiter*> at_window_;
   std::vector<waiter*> asking_;
   std::vector<std::shared_ptr<running_coroutine>> running_;
-  std::size_t put_off_ = 0;
   std::vector<machine::task_index> withdrawn_;  // in this window, the last ones
   std::vector<machine::action> actions_;        // of one round
 };

@@ -189,7 +189,7 @@ inline void basic_node<Any>::try_ready(record& one, index task) {
   if (one.state != task_state::waiting || one.missing != 0 || one.unclaimed != 0) return;
   one.state = task_state::ready;
   --waiting_;
-  ready_.push(task);
+  ready_.insert(task, one.peers != none || one.remote_takers);
   if (one.takes) hand_over_inputs(one);
 }
 

@@ -170,6 +170,7 @@ void basic_node<Any>::on_want(int from, const want_message& one) {
     return;
   }
   asking.asked = true;  // [graph W2]
+  if (what.state == task_state::ready) ready_.hurry(value);
   note_unknown(value);
 }
 
@@ -238,6 +239,7 @@ void basic_node<Any>::consumer(index value, index task, use_kind use) {
   } else {
     peer_of(value, to).consumer = true;
   }
+  if (records_[value].state == task_state::ready) ready_.hurry(value);
   if (records_[value].value) push(value, to, use == use_kind::take ? task : none);
 }
 
