@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <complex>
 #include <cstdint>
@@ -23,6 +24,8 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <system_error>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -489,6 +492,56 @@ TEST_CASE("options out of range and options that differ are named", "[shm]") {
       // Out of range on one rank only: nobody is left waiting.
       text = co_await text_of({.chunk = world.rank() == 0 ? std::size_t{4096} : std::size_t{1000}});
       CHECK(text.find("is not the same on all ranks") != std::string::npos);
+    }
+  });
+}
+
+namespace {
+
+/// The last rank begins another collective than the others; small ones and, in pieces, large ones.
+asio::awaitable<std::error_code> begins_another(communicator shared, int which, std::size_t count) {
+  const bool other = shared.rank() == shared.size() - 1;
+  std::vector<int> data(which == 0 && other ? count + 1 : count, 1);
+  std::error_code failed;
+  if (which == 1 && other) {
+    std::tie(failed) = co_await cohort::broadcast(shared, data, 0, cohort::as_tuple);
+  } else if (which == 2 && other) {
+    std::tie(failed) = co_await cohort::all_reduce(shared, data, op::max, cohort::as_tuple);
+  } else if (which == 3) {
+    std::tie(failed) =
+        co_await cohort::reduce(shared, data, op::sum, other ? 1 : 0, cohort::as_tuple);
+  } else if (which == 4 && other) {
+    std::vector<short> half(2 * count, short{1});
+    std::tie(failed) = co_await cohort::all_reduce(shared, half, op::sum, cohort::as_tuple);
+  } else {
+    std::tie(failed) = co_await cohort::all_reduce(shared, data, op::sum, cohort::as_tuple);
+  }
+  co_return failed;
+}
+
+}  // namespace
+
+TEST_CASE("ranks that begin different collectives all see what differs", "[shm]") {
+  on_world([](communicator world) -> task {
+    if (world.size() == 1) co_return;
+    const bool other = world.rank() == world.size() - 1;
+    const std::array<std::string, 5> differ{
+        "bytes=", "verb=", "operation=", "root=", "element.bytes="};
+    for (int which = 0; which < 5; ++which) {
+      for (const std::size_t count : {std::size_t{2}, std::size_t{3000}}) {
+        const cohort::log::capture lines;
+        auto shared = co_await sharing(world, small);
+        co_await cohort::barrier(shared);
+        const std::error_code failed = co_await begins_another(shared, which, count);
+        CAPTURE(which, count);
+        CHECK(failed == cohort::errc::cross_rank_mismatch);
+        CHECK(lines.contains("shared memory: "));
+        CHECK(lines.contains(differ[static_cast<std::size_t>(which)]));
+        if (!other) CHECK(lines.contains("on rank " + std::to_string(world.size() - 1) + ";"));
+        if (other) CHECK(lines.contains("on rank 0;"));
+        const auto [later] = co_await cohort::barrier(shared, cohort::as_tuple);
+        CHECK(later == cohort::errc::cross_rank_mismatch);
+      }
     }
   });
 }

@@ -75,7 +75,7 @@ class plane {
  public:
   plane(source& by, segment memory, std::size_t rank, std::size_t ranks,
         const backend_options& options)
-      : planes_(by.planes()), engine_(by.engine()), memory_(std::move(memory)) {
+      : planes_(by.planes()), engine_(by.engine()), rank_(rank), memory_(std::move(memory)) {
     const std::size_t each = sequence::bytes(ranks, options.chunk);
     sequences_.reserve(options.orders);
     for (std::uint32_t i = 0; i < options.orders; ++i) {
@@ -129,17 +129,20 @@ class plane {
     return false;
   }
 
-  // With the list locked.
+  // With the list locked. Who calls `advance` takes what has ended off the number of the pending.
   unsigned advance(std::vector<ended_call>& ended) {
     unsigned advanced = 0;
-    for (sequence& each : sequences_) advanced += each.advance(ended);
+    for (sequence& each : sequences_) {
+      advanced += each.advance(ended);
+      if (!each.mismatch().empty() && !broken_) [[unlikely]]
+        break_off(each.mismatch(), ended);
+    }
     return advanced;
   }
   void fail(std::error_code why, std::vector<ended_call>& ended) {
     const std::size_t before = ended.size();
-    for (sequence& each : sequences_) each.fail(why, ended);
+    end_all(why, ended);
     planes_->pending.fetch_sub(ended.size() - before, std::memory_order_relaxed);
-    broken_ = why;
   }
   void seal() noexcept { memory_.seal(); }
   /// For as long as its memory.
@@ -149,8 +152,20 @@ class plane {
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes().size(); }
 
  private:
+  // The other ranks see it too, and end theirs.
+  void break_off(const std::string& mismatch, std::vector<ended_call>& ended) {
+    log::write(log::level::error, "rank " + std::to_string(rank_) + ": shared memory: " + mismatch +
+                                      "; no collective goes through it any more");
+    end_all(make_error_code(errc::cross_rank_mismatch), ended);
+  }
+  void end_all(std::error_code why, std::vector<ended_call>& ended) {
+    for (sequence& each : sequences_) each.fail(why, ended);
+    broken_ = why;
+  }
+
   std::shared_ptr<plane_list> planes_;
   progress::engine& engine_;
+  std::size_t rank_;
   std::shared_ptr<const void> kept_;
   segment memory_;
   std::vector<sequence> sequences_;

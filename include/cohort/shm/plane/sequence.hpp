@@ -20,12 +20,32 @@
 
 namespace cohort::shm::detail {
 
+/// Buffers of a rank in a sequence.
+inline constexpr std::size_t depth = 4;
+
+/// What must be equal on all ranks, as far as it has room in eight bytes.
+struct call_mark {
+  std::uint32_t bytes = 0;   ///< of a rank's block; of 4 GiB and more both halves together
+  std::uint16_t root = 0;    ///< its lowest bits
+  std::uint8_t what = 0;     ///< kind, and operation
+  std::uint8_t element = 0;  ///< bytes, where they say how the data are divided
+
+  call_mark() noexcept = default;
+  call_mark(const comm::collective_call& call, std::size_t size, bool is_divided) noexcept;
+  friend bool operator==(const call_mark&, const call_mark&) = default;
+  /// "root=1 here, 0 on rank 3": the first field that differs.
+  [[nodiscard]] std::string difference(const call_mark& other, std::size_t rank) const;
+};
+
 /// How far a rank has come; only that rank writes it. Chunks are counted from the beginning.
 struct alignas(64) progress_line {
   std::atomic<std::uint64_t> laid;     ///< chunks that this rank has put into its buffers
   std::atomic<std::uint64_t> reduced;  ///< of which it has reduced its share
   std::atomic<std::uint64_t> left;     ///< in which it reads nothing any more
+  /// Of the calls whose first chunks lie in its buffers; written before `laid` tells of them.
+  std::array<call_mark, depth> calls;
 };
+static_assert(sizeof(progress_line) == 64);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 /// A call that has ended, to be told once no lock is held.
@@ -37,11 +57,10 @@ struct ended_call {
 /// Collectives one after the other, each in chunks, several chunks under way. A chunk is laid down
 /// by every rank in its own buffer; then, where each rank has a share to reduce, reduced; then
 /// finished, which copies the result out. Nothing here blocks or locks: `advance` does what can be
-/// done now. All ranks come to the same chunks, for they are given the same calls.
+/// done now. All ranks come to the same chunks if they are given the same calls, which each rank
+/// sees from the others' marks before it touches the data of a call.
 class sequence {
  public:
-  static constexpr std::size_t depth = 4;  ///< buffers of a rank
-
   /// What a sequence needs of a segment.
   [[nodiscard]] static std::size_t bytes(std::size_t ranks, std::size_t chunk) noexcept {
     return (sizeof(progress_line) + depth * chunk) * ranks;
@@ -57,6 +76,8 @@ class sequence {
   /// At most one step of each kind. Returns how many; the call that ended, if any, goes to `ended`,
   /// which has room for it.
   unsigned advance(std::vector<ended_call>& ended);
+  /// Where ranks have begun different calls: what differs. Nothing can go on then.
+  [[nodiscard]] const std::string& mismatch() const noexcept { return mismatch_; }
   /// Ends all calls with `why`; the sequence is of no use after it.
   void fail(std::error_code why, std::vector<ended_call>& ended);
   /// The call of this operation goes on without memory and completes nothing. False if there is
@@ -75,6 +96,7 @@ class sequence {
     comm::backend_completion done;
     std::size_t size;  // of an element
     reducer reduce;
+    call_mark mark;
     std::error_code failed;
     bool forgotten = false;
     progress::pending_age age = {};  // since it comes first
@@ -103,6 +125,8 @@ class sequence {
   /// The part of a chunk that a rank reduces: elements, from the first.
   [[nodiscard]] std::size_t share_begin(std::size_t rank, std::size_t count,
                                         std::size_t size) const noexcept;
+  /// Whether all ranks have begun the same call with this chunk.
+  [[nodiscard]] bool all_agree(const chunk_of& one);
   bool lay();
   void lay_down(const pending_call& call, const chunk_of& one, std::byte* to) const;
   bool reduce();
@@ -133,6 +157,7 @@ class sequence {
   std::vector<const std::byte*> sources_;
   std::vector<std::byte> result_;
   std::vector<std::byte> scratch_;
+  std::string mismatch_;
 };
 
 }  // namespace cohort::shm::detail

@@ -9,6 +9,7 @@
 #include <cohort/shm/plane/sequence.hpp>
 
 #include <algorithm>
+#include <sstream>
 #include <string_view>
 #include <system_error>
 
@@ -40,10 +41,13 @@ COHORT_INLINE void sequence::push(const comm::collective_call& call, std::size_t
     calls_.erase(calls_.begin(), calls_.begin() + static_cast<std::ptrdiff_t>(first_));
     first_ = 0;
   }
+  const bool is_divided =
+      is_reduction(call.kind) || call.count * size * pieces(call.kind, ranks_) > chunk_;
   calls_.push_back({call,
                     done,
                     size,
                     is_reduction(call.kind) ? reducer(call.type, call.op) : reducer(),
+                    call_mark(call, size, is_divided),
                     {},
                     false});
 }
@@ -68,7 +72,7 @@ COHORT_INLINE std::size_t sequence::share_begin(std::size_t rank, std::size_t co
 }
 
 COHORT_INLINE unsigned sequence::advance(std::vector<ended_call>& ended) {
-  if (first_ == calls_.size()) return 0;
+  if (first_ == calls_.size() || !mismatch_.empty()) return 0;
   const unsigned laid = lay() ? 1 : 0;
   const unsigned reduced = reduce() ? 1 : 0;
   return laid + reduced + (finish(ended) ? 1 : 0);
@@ -83,6 +87,50 @@ COHORT_INLINE bool sequence::forget(const comm::request_operation& op) noexcept 
     return true;
   }
   return false;
+}
+
+// ---- what must be equal on all ranks -----------------------------------------------------------
+
+COHORT_INLINE call_mark::call_mark(const comm::collective_call& call, std::size_t size,
+                                   bool is_divided) noexcept {
+  const std::array<MPI_Op, 12> operations{MPI_OP_NULL, MPI_SUM,  MPI_PROD, MPI_MIN,
+                                          MPI_MAX,     MPI_LAND, MPI_LOR,  MPI_LXOR,
+                                          MPI_BAND,    MPI_BOR,  MPI_BXOR, MPI_MINLOC};
+  const auto operation = static_cast<std::size_t>(
+      std::find(operations.begin(), operations.end(), call.op) - operations.begin());
+  const std::uint64_t whole = call.count * size;
+  bytes = static_cast<std::uint32_t>(whole ^ whole >> 32U);
+  root = static_cast<std::uint16_t>(call.root);
+  what = static_cast<std::uint8_t>(static_cast<std::size_t>(call.kind) << 4U | operation);
+  if (is_divided) element = static_cast<std::uint8_t>(size ^ size >> 8U);
+}
+
+COHORT_INLINE std::string call_mark::difference(const call_mark& other, std::size_t rank) const {
+  const auto text = [&](std::string_view field, auto here, auto there) {
+    std::ostringstream out;
+    out << field << '=' << here << " here, " << there << " on rank " << rank;
+    return out.str();
+  };
+  const auto kind = [](const call_mark& of) {
+    return name_of(static_cast<op_kind>(of.what >> 4U));
+  };
+  if (kind(*this) != kind(other)) return text("verb", kind(*this), kind(other));
+  if (what != other.what) return text("operation", what & 15U, other.what & 15U);
+  if (bytes != other.bytes) return text("bytes", bytes, other.bytes);
+  if (root != other.root) return text("root", root, other.root);
+  return text("element.bytes", unsigned{element}, unsigned{other.element});
+}
+
+COHORT_INLINE bool sequence::all_agree(const chunk_of& one) {
+  if (one.begin != 0) return true;
+  const pending_call& call = call_of(one);
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    const call_mark& theirs = lines_[rank].calls[reduced_ % depth];
+    if (theirs == call.mark) continue;
+    mismatch_ = std::string(name_of(call.what.kind)) + ": " + call.mark.difference(theirs, rank);
+    return false;
+  }
+  return true;
 }
 
 // ---- a rank's part goes into its buffer --------------------------------------------------------
@@ -108,6 +156,7 @@ COHORT_INLINE bool sequence::lay() {
     ++entered_;
     begin_ = 0;
   }
+  if (one.begin == 0) lines_[rank_].calls[laid_ % depth] = call.mark;
   lines_[rank_].laid.store(++laid_, std::memory_order_release);
   return true;
 }
@@ -179,6 +228,7 @@ COHORT_INLINE bool sequence::reduce() {
     return false;
   }
   const chunk_of& one = under_way_[reduced_ % depth];
+  if (!all_agree(one)) return false;
   if (one.shared) {
     pending_call& call = call_of(one);
     const std::size_t begin = share_begin(rank_, one.count, call.size);
