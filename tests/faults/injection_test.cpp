@@ -43,7 +43,7 @@ struct fixture {
   }
   cohort::log::capture log;
   asio::io_context io;
-  communicator world{io};
+  communicator world{io, {.backend = cohort::backend_choice::mpi}};  // whose calls fail here
   communicator self{io, MPI_COMM_SELF};
 };
 
@@ -117,7 +117,7 @@ communicator make_ring(asio::io_context& io, cohort::checks level) {
   const int periodic = 1;
   MPI_Comm ring = MPI_COMM_NULL;
   PMPI_Cart_create(MPI_COMM_WORLD, 1, &ranks, &periodic, 0, &ring);
-  cohort::communicator_options options;
+  cohort::communicator_options options{.backend = cohort::backend_choice::mpi};
   options.checks = level;
   communicator result{io, ring, options};
   PMPI_Comm_free(&ring);
@@ -276,7 +276,7 @@ TEST_CASE("an error of an operation that nobody awaits any more is logged, and t
 
 TEST_CASE("an error of a comparison between ranks ends its operation, and no other") {
   fixture on;
-  cohort::communicator_options options;
+  cohort::communicator_options options{.backend = cohort::backend_choice::mpi};
   options.checks = cohort::checks::cross_rank;
   const communicator checked{on.io, MPI_COMM_SELF, options};
   std::array<int, 4> numbers{1, 2, 3, 4};
@@ -406,7 +406,7 @@ TEST_CASE("a message that is too long is an error of its receive alone") {
   const auto level = GENERATE(cohort::checks::local, cohort::checks::bounds);
   // With checks::local only what MPI sends eagerly: Open MPI 4.1 writes past the buffer otherwise.
   const std::size_t length = level == cohort::checks::local ? 64 : GENERATE(64U, 100'000U);
-  cohort::communicator_options options;
+  cohort::communicator_options options{.backend = cohort::backend_choice::mpi};
   options.checks = level;
   const communicator pair{on.io, MPI_COMM_WORLD, options};
   std::vector<int> numbers(length);

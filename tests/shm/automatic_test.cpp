@@ -175,16 +175,28 @@ TEST_CASE("what is set while it is opened is what counts", "[shm]") {
 
 TEST_CASE("the environment is read when a communicator is constructed, and not again", "[shm]") {
   using namespace automatic_test;
-  ::setenv("COHORT_BACKEND", "auto", 1);
-  on_world([](communicator world) -> asio::awaitable<void> {
-    if (world.rank() == 0) ::unsetenv("COHORT_BACKEND");
-    CHECK(world.options().backend == backend_choice::automatic);
-    const auto twin = co_await world.dup();
-    const bool right = co_await sums_right(twin, 10);
-    CHECK(right);
-    CHECK(twin.stats().backend == expected(twin));
-  });
+  for (const bool chooses : {false, true}) {
+    ::setenv("COHORT_BACKEND", chooses ? "auto" : "mpi", 1);
+    on_world([chooses](communicator world) -> asio::awaitable<void> {
+      if (world.rank() == 0) ::unsetenv("COHORT_BACKEND");
+      CHECK(world.options().backend == (chooses ? backend_choice::automatic : backend_choice::mpi));
+      const auto twin = co_await world.dup();
+      const bool right = co_await sums_right(twin, 10);
+      CHECK(right);
+      CHECK(twin.stats().backend == (chooses ? expected(twin) : std::string()));
+    });
+    ::unsetenv("COHORT_BACKEND");
+  }
+}
+
+TEST_CASE("a communicator chooses unless somebody says something else", "[shm]") {
+  using namespace automatic_test;
   ::unsetenv("COHORT_BACKEND");
+  on_world([](communicator world) -> asio::awaitable<void> {
+    const bool right = co_await sums_right(world, 10);
+    CHECK(right);
+    CHECK(world.stats().backend == expected(world));
+  });
 }
 
 TEST_CASE("an environment that says something else is an error that names it", "[shm]") {

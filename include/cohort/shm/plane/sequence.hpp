@@ -72,6 +72,8 @@ class sequence {
   /// Whether the call is one for it, by what is equal on all ranks.
   [[nodiscard]] bool takes(const comm::collective_call& call) const noexcept;
   /// `size` is that of an element, `block_size(call.type)`.
+  /// If the call is small and nothing is before it, its data are laid down at once: the others have
+  /// them even if this rank then blocks in something else.
   void push(const comm::collective_call& call, std::size_t size, comm::backend_completion done);
   /// At most one step of each kind. Returns how many; the call that ended, if any, goes to `ended`,
   /// which has room for it.

@@ -50,6 +50,7 @@ COHORT_INLINE void sequence::push(const comm::collective_call& call, std::size_t
                     call_mark(call, size, is_divided),
                     {},
                     false});
+  if (call.count * size <= whole_up_to_) lay();
 }
 
 COHORT_INLINE bool sequence::all_reached(counter which, std::uint64_t number,
