@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <system_error>
@@ -346,5 +347,65 @@ TEST_CASE("a named operation in shared memory ends also where nothing is deliver
     CHECK(coord.stats().by_mpi.operations == 0);
     CHECK(coord.stats().by_backend.bytes == 3 * 500000 * sizeof(int));
     co_await coord.shutdown();
+  });
+}
+
+namespace {
+
+/// Some sums by a coordinator to which nobody has given a backend; what it has counted.
+asio::awaitable<cohort::coordinator_statistics> sums_by_default(cohort::communicator world) {
+  cohort::coordinator coord(world);
+  for (const std::size_t size : {1UL, 1000UL, 300'000UL}) {
+    std::vector<int> data(size, world.rank() + 1);
+    co_await coord.all_reduce("sum", data, op::sum);
+    const int expected = world.size() * (world.size() + 1) / 2;
+    const bool right = data == std::vector<int>(size, expected);
+    CHECK(right);
+  }
+  const cohort::coordinator_statistics done = coord.stats();
+  co_await coord.shutdown();
+  co_return done;
+}
+bool all_in_memory(const cohort::coordinator_statistics& done) {
+  return done.by_backend.operations != 0 && done.by_mpi.operations == 0;
+}
+
+}  // namespace
+
+TEST_CASE("a coordinator without a backend chooses shared memory on one node",
+          "[shm][coordinator]") {
+  cohort_test::on_world([](cohort::communicator world) -> task {
+    const auto done = co_await sums_by_default(world);
+    CHECK(all_in_memory(done) == (world.size() > 1));
+  });
+}
+
+TEST_CASE("a coordinator goes through MPI where its communicator does", "[shm][coordinator]") {
+  for (const int who : {0, 1}) {  // all ranks say so, or one
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    cohort::communicator_options options;
+    if (who == 0 || rank == 0) options.backend = cohort::backend_choice::mpi;
+    cohort_test::on_world(
+        [](cohort::communicator world) -> task {
+          const auto done = co_await sums_by_default(world);
+          CHECK(done.by_backend.operations == 0);
+        },
+        options);
+  }
+}
+
+TEST_CASE("a coordinator whose rank has no memory left goes through MPI", "[shm][coordinator]") {
+  cohort_test::on_world([](cohort::communicator world) -> task {
+    if (world.size() == 1) co_return;
+    using cohort::shm::detail::automatic_memory;
+    std::optional<automatic_memory> taken;
+    if (world.rank() == world.size() - 1) taken.emplace(automatic_memory::most);
+    const auto done = co_await sums_by_default(world);
+    CHECK(done.by_backend.operations == 0);
+    taken.reset();
+    co_await cohort_test::meet(world);
+    const auto later = co_await sums_by_default(world);
+    CHECK(all_in_memory(later));
   });
 }

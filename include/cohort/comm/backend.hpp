@@ -161,9 +161,10 @@ class backend_maker {
   virtual void all_have_joined() noexcept = 0;
 };
 
-/// Makes the maker for one of `ranks` of a communicator on `engine`.
+/// Makes the maker for one of `ranks` of a communicator on `engine`, of a backend that has so many
+/// orders (see collective_call).
 using new_backend_maker = std::unique_ptr<backend_maker> (*)(progress::engine& engine, int rank,
-                                                             int ranks);
+                                                             int ranks, std::uint32_t orders);
 /// Null where the program does not include the layer that has one.
 inline std::atomic<new_backend_maker> node_backend_maker{nullptr};
 /// True where the program includes verbs that bring device memory to MPI: then ranks whose data lie

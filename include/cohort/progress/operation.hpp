@@ -21,8 +21,8 @@ namespace cohort::progress {
 /// when the lists are full.
 class pool {
  public:
-  static constexpr std::size_t granule = 64;  ///< bytes between size classes
-  static constexpr std::size_t classes = 16;  ///< blocks above 1 KiB go to `operator new`
+  static constexpr std::size_t granule = 32;  ///< bytes between size classes
+  static constexpr std::size_t classes = 32;  ///< blocks above 1 KiB go to `operator new`
   static constexpr std::size_t max_bytes = 4 * 1024 * 1024;  ///< kept per class and thread
 
   /// Memory of at least `bytes`, aligned for any type of default alignment.

@@ -87,6 +87,25 @@ class reducer {
   MPI_Op operation_ = MPI_OP_NULL;
 };
 
+namespace detail {
+
+/// A part of the memory that this process has for backends that nobody has asked for.
+class automatic_memory {
+ public:
+  static constexpr std::size_t most = std::size_t{64} << 20U;
+
+  /// Throws cohort::error where the process has no more of it.
+  explicit automatic_memory(std::size_t bytes);
+  automatic_memory(const automatic_memory&) = delete;
+  automatic_memory& operator=(const automatic_memory&) = delete;
+  ~automatic_memory();
+
+ private:
+  std::size_t bytes_;
+};
+
+}  // namespace detail
+
 /// Bytes of one element of `type`; 0 if it is not one block of bytes.
 [[nodiscard]] std::size_t block_size(MPI_Datatype type) noexcept;
 

@@ -4,6 +4,7 @@
 
 /// \file How a negotiation is opened, and its options compared.
 
+#include <cohort/comm/backend_opening.hpp>
 #include <cohort/comm/joint.hpp>
 #include <cohort/coordinator/options.hpp>
 #include <cohort/coordinator/sets/set_view.hpp>
@@ -132,6 +133,11 @@ class negotiation_opening {
     co_await making;
     auto comparing = compare_options(compared);
     if (!co_await comparing) co_return;
+    if (!log_.backend && !log_.device && comm::chooses_backend(*log_.control.state())) {
+      auto choosing =
+          comm::open_backend_together(log_.control, 1 + log_.options.slots, "coordinator");
+      log_.backend = co_await choosing;
+    }
     communicator for_device;
     if (log_.device) {
       auto duplicating = comm::joint::duplicate(log_.control);

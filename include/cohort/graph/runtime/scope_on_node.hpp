@@ -281,7 +281,7 @@ class scope_on_node final : public open_scope {
 
  private:
   static constexpr std::size_t most_told = 100;
-  static constexpr std::size_t most_kept = std::size_t{16} << 20U;  // bytes, for the next opening
+  static constexpr std::size_t most_kept = std::size_t{64} << 20U;  // bytes, for the next opening
 
   [[nodiscard]] static machine::spawn_site site_of(const std::source_location& from) noexcept {
     return {from.file_name(), from.line()};

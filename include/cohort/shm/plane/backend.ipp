@@ -343,37 +343,11 @@ asio::awaitable<backend> make_together(Communicator world, backend_options optio
 
 namespace detail {
 
-/// The memory of this process in backends that were chosen by themselves.
-class automatic_memory {
- public:
-  static constexpr std::size_t most = std::size_t{64} << 20U;
-
-  /// Throws cohort::error where the process has no more of it.
-  explicit automatic_memory(std::size_t bytes) : bytes_(bytes) {
-    if (used().fetch_add(bytes) + bytes <= most) return;
-    used().fetch_sub(bytes);
-    throw error(errc::invalid_argument, "this process has no more than " +
-                                            std::to_string(most >> 20U) +
-                                            " MiB for backends that are chosen by themselves");
-  }
-  automatic_memory(const automatic_memory&) = delete;
-  automatic_memory& operator=(const automatic_memory&) = delete;
-  ~automatic_memory() { used().fetch_sub(bytes_); }
-
- private:
-  static std::atomic<std::size_t>& used() noexcept {
-    static std::atomic<std::size_t> all{0};
-    return all;
-  }
-  std::size_t bytes_;
-};
-
 class automatic_maker final : public comm::backend_maker {
  public:
-  automatic_maker(progress::engine& engine, int rank, int ranks)
-      : maker_(asio::use_service<source>(engine.context()), rank, ranks, options()),
-        bytes_(sequence::bytes(static_cast<std::size_t>(ranks), options().chunk) /
-               static_cast<std::size_t>(ranks)) {}
+  automatic_maker(progress::engine& engine, int rank, int ranks, std::uint32_t orders)
+      : maker_(asio::use_service<source>(engine.context()), rank, ranks, {.orders = orders}),
+        bytes_(orders * sequence::bytes(1, backend_options().chunk)) {}
 
   address begin() override {
     share_ = std::make_shared<automatic_memory>(bytes_);
@@ -396,11 +370,6 @@ class automatic_maker final : public comm::backend_maker {
   void all_have_joined() noexcept override { maker_.made()->seal(); }
 
  private:
-  static backend_options options() {
-    backend_options chosen;
-    chosen.orders = 1;
-    return chosen;
-  }
   plane_maker maker_;
   std::size_t bytes_;
   std::shared_ptr<automatic_memory> share_;
@@ -409,8 +378,9 @@ class automatic_maker final : public comm::backend_maker {
 }  // namespace detail
 
 COHORT_INLINE std::unique_ptr<comm::backend_maker> automatic_backend_maker(progress::engine& engine,
-                                                                           int rank, int ranks) {
-  return std::make_unique<detail::automatic_maker>(engine, rank, ranks);
+                                                                           int rank, int ranks,
+                                                                           std::uint32_t orders) {
+  return std::make_unique<detail::automatic_maker>(engine, rank, ranks, orders);
 }
 
 template <std::same_as<communicator> Communicator>

@@ -7,6 +7,7 @@
 #include <cohort/core/copy.hpp>
 #include <cohort/core/crypto.hpp>
 #include <cohort/core/element.hpp>
+#include <cohort/core/error.hpp>
 #include <cohort/mpi/datatype.hpp>
 #include <cohort/mpi/lock.hpp>
 #include <cohort/mpi/op.hpp>
@@ -19,10 +20,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <string>
 #include <system_error>
 #include <type_traits>
 
@@ -252,6 +255,24 @@ COHORT_INLINE void reducer::operator()(std::byte* out, std::span<const std::byte
   }
   copy_bytes(out, scratch.data(), bytes);
 }
+
+namespace detail {
+
+inline std::atomic<std::size_t>& automatic_memory_used() noexcept {
+  static std::atomic<std::size_t> all{0};
+  return all;
+}
+
+COHORT_INLINE automatic_memory::automatic_memory(std::size_t bytes) : bytes_(bytes) {
+  if (automatic_memory_used().fetch_add(bytes) + bytes <= most) return;
+  automatic_memory_used().fetch_sub(bytes);
+  throw error(errc::invalid_argument, "this process has no more than " +
+                                          std::to_string(most >> 20U) +
+                                          " MiB for backends that are chosen by themselves");
+}
+COHORT_INLINE automatic_memory::~automatic_memory() { automatic_memory_used().fetch_sub(bytes_); }
+
+}  // namespace detail
 
 COHORT_INLINE std::size_t block_size(MPI_Datatype type) noexcept {
   if (type == MPI_BYTE) return 1;
