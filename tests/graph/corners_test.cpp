@@ -6,6 +6,7 @@
 #include <cohort/core/log.hpp>
 #include <cohort/graph.hpp>
 #include <cohort/progress/future.hpp>
+#include <cohort/progress/when_all.hpp>
 
 #include <asio/experimental/awaitable_operators.hpp>
 
@@ -115,15 +116,24 @@ int long_task(int number) {
   }
   return number;
 }
-task runs_long_tasks(graph::scope& s) {
-  auto slow = s.tasks<&long_task>("slow", graph::block_cyclic(1, s.size()));
-  for (int i = 0; i < 10; ++i) slow(s.rank(), s.rank(), i).spawn(i);
+task runs_long_tasks(graph::scope& s, int short_ones) {
+  const auto here = graph::block_cyclic(1, s.size());
+  auto quick = s.tasks<&itself>("quick", here);
+  auto slow = s.tasks<&long_task>("slow", here);
+  for (int i = 0; i < short_ones; ++i) quick(s.rank(), s.rank(), i).spawn(i);
+  for (int i = 0; i < 40; ++i) slow(s.rank(), s.rank(), i).spawn(i);
   co_return;
 }
-task runs_in_a_scope_of_its_own(cohort::communicator world) {
+/// Several scopes at once.
+task runs_in_scopes(cohort::communicator world, int scopes, int short_ones) {
   graph::tasks all(world);
-  auto running = all.run("test", &runs_long_tasks);
-  co_await std::move(running);
+  std::vector<cohort::future<void>> running;
+  for (int i = 0; i < scopes; ++i) {
+    running.push_back(asio::co_spawn(
+        world.get_executor(), all.run("test " + std::to_string(i), &runs_long_tasks, short_ones),
+        cohort::as_future));
+  }
+  co_await cohort::when_all(std::move(running));
 }
 
 // ---- values whose fields throw ----
@@ -287,12 +297,22 @@ TEST_CASE("a value may have more than 2 GiB", "[.][large]") {
 }
 
 TEST_CASE("the loop has its turn after each long task", "[graph][corners]") {
-  asio::io_context io;
-  between.loop = &io;
-  cohort_test::run(io, runs_in_a_scope_of_its_own(cohort::communicator(io)));
-  REQUIRE(between.seen.size() == 10);
-  // That tasks are long is known after the first slice, of three.
-  for (int i = 3; i < 10; ++i) CHECK(between.seen[static_cast<std::size_t>(i)] == i);
+  for (const int scopes : {1, 3}) {
+    for (const int short_ones : {0, 2000}) {
+      between = between_tasks();
+      asio::io_context io;
+      between.loop = &io;
+      cohort_test::run(io, runs_in_scopes(cohort::communicator(io), scopes, short_ones));
+      CAPTURE(scopes, short_ones);
+      REQUIRE(between.seen.size() == static_cast<std::size_t>(40 * scopes));
+      // The first of them may come behind short ones in one slice, the last behind those of others.
+      int behind = 0;
+      for (std::size_t i = 0; i < between.seen.size(); ++i) {
+        if (between.seen[i] != static_cast<int>(i)) ++behind;
+      }
+      CHECK(behind <= (short_ones == 0 ? scopes - 1 : 16));
+    }
+  }
 }
 
 TEST_CASE("a value whose fields throw stays at home, and its readers elsewhere fail",

@@ -18,6 +18,7 @@ namespace {
 
 using namespace graph_test;
 using cohort::graph::machine::least_first;
+using cohort::graph::machine::readiness;
 using cohort::graph::machine::ready_queue;
 
 std::vector<std::uint32_t> all_of(ready_queue& ready) {
@@ -72,7 +73,9 @@ TEST_CASE("the least number is taken, whatever was inserted and erased meanwhile
 
 TEST_CASE("what is put off is not looked at again, and keeps its place") {
   ready_queue ready;
-  for (const std::uint32_t one : {5U, 1U, 4U, 2U, 3U}) ready.insert(one, one == 4);
+  for (const std::uint32_t one : {5U, 1U, 4U, 2U, 3U}) {
+    ready.insert(one, one == 4 ? readiness::urgent : readiness::other);
+  }
   int looks = 0;
   const auto is_two = [&](std::uint32_t one) {
     ++looks;
@@ -84,10 +87,11 @@ TEST_CASE("what is put off is not looked at again, and keeps its place") {
   CHECK(looks == 5);  // 3, 5
   CHECK_FALSE(ready.take_if(is_two));
   CHECK(looks == 5);
-  ready.insert(6, true);
+  ready.insert(6, readiness::urgent);
+  ready.insert(7, readiness::update);
   ready.hurry(5);
   ready.hurry(17);  // is not there
-  CHECK(all_of(ready) == std::vector<std::uint32_t>{4, 5, 6, 1, 3});
+  CHECK(all_of(ready) == std::vector<std::uint32_t>{4, 5, 6, 7, 1, 3});
 }
 
 TEST_CASE("tasks run in the order in which the program names them") {
@@ -101,6 +105,20 @@ TEST_CASE("tasks run in the order in which the program names them") {
   all.hold_tasks = false;
   all.all_end(window_end::close);
   CHECK(all.in(0).ran == std::vector<std::string>{"a(0)", "c(0)", "d(0)", "b(0)", "e(0)"});
+}
+
+TEST_CASE("what takes a value runs before new values are made") {
+  fake_ranks all(1);
+  all.hold_tasks = true;
+  for (const char* const chain : {"a", "d", "g"}) all.spawn(0, chain + std::string("0"));
+  // Each chain is longer by two; spawned step by step.
+  for (const char* const step : {"ab", "de", "gh", "bc", "ef", "hi"}) {
+    all.spawn(0, step[1] + std::string("0"), {take(step[0] + std::string("0"))});
+  }
+  all.hold_tasks = false;
+  all.all_end(window_end::close);
+  CHECK(all.in(0).ran == std::vector<std::string>{"a(0)", "b(0)", "c(0)", "d(0)", "e(0)", "f(0)",
+                                                  "g(0)", "h(0)", "i(0)"});
 }
 
 TEST_CASE("tasks that other ranks wait for run first") {

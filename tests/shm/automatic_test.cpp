@@ -189,16 +189,6 @@ TEST_CASE("the environment is read when a communicator is constructed, and not a
   }
 }
 
-TEST_CASE("a communicator chooses unless somebody says something else", "[shm]") {
-  using namespace automatic_test;
-  ::unsetenv("COHORT_BACKEND");
-  on_world([](communicator world) -> asio::awaitable<void> {
-    const bool right = co_await sums_right(world, 10);
-    CHECK(right);
-    CHECK(world.stats().backend == expected(world));
-  });
-}
-
 TEST_CASE("an environment that says something else is an error that names it", "[shm]") {
   using namespace automatic_test;
   ::setenv("COHORT_BACKEND", "fastest", 1);

@@ -545,3 +545,43 @@ TEST_CASE("ranks that begin different collectives all see what differs", "[shm]"
     }
   });
 }
+
+TEST_CASE("ranks may have different types for the same bytes, where nothing is reduced", "[shm]") {
+  on_world([](communicator world) -> task {
+    const auto shared = co_await sharing(world, small);
+    for (const std::size_t triples : {1U, 400U}) {
+      const std::vector<double> expected(3 * triples, 2.5);
+      std::vector<double> single(3 * triples, world.rank() == 0 ? 2.5 : 0);
+      std::vector<std::array<double, 3>> packed(triples);
+      if (world.rank() == 0) {
+        co_await cohort::broadcast(shared, single, 0);
+      } else {
+        co_await cohort::broadcast(shared, packed, 0);
+        for (std::size_t i = 0; i < single.size(); ++i) single[i] = packed[i / 3][i % 3];
+      }
+      CHECK(single == expected);
+    }
+    CHECK(took_all(shared));
+  });
+}
+
+TEST_CASE("what ranks have begun alike ends well before they differ", "[shm]") {
+  on_world([](communicator world) -> task {
+    if (world.size() == 1) co_return;
+    const cohort::log::capture lines;
+    auto shared = co_await sharing(world, small);
+    std::vector<int> right(3000, 1);
+    std::vector<int> wrong(world.rank() == 0 ? 5 : 6);
+    auto first = cohort::all_reduce(shared, right, op::sum, as_future);
+    auto second = cohort::all_reduce(shared, wrong, op::sum, as_future);
+    co_await std::move(first);
+    CHECK(right == std::vector<int>(3000, world.size()));
+    std::error_code failed;
+    try {
+      co_await std::move(second);
+    } catch (const std::system_error& problem) {
+      failed = problem.code();
+    }
+    CHECK(failed == cohort::errc::cross_rank_mismatch);
+  });
+}

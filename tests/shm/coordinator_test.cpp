@@ -352,6 +352,8 @@ TEST_CASE("a named operation in shared memory ends also where nothing is deliver
 
 namespace {
 
+const cohort::communicator_options choosing{.backend = cohort::backend_choice::automatic};
+
 /// Some sums by a coordinator to which nobody has given a backend; what it has counted.
 asio::awaitable<cohort::coordinator_statistics> sums_by_default(cohort::communicator world) {
   cohort::coordinator coord(world);
@@ -372,19 +374,21 @@ bool all_in_memory(const cohort::coordinator_statistics& done) {
 
 }  // namespace
 
-TEST_CASE("a coordinator without a backend chooses shared memory on one node",
+TEST_CASE("a coordinator without a backend chooses shared memory if its communicator does",
           "[shm][coordinator]") {
-  cohort_test::on_world([](cohort::communicator world) -> task {
-    const auto done = co_await sums_by_default(world);
-    CHECK(all_in_memory(done) == (world.size() > 1));
-  });
+  cohort_test::on_world(
+      [](cohort::communicator world) -> task {
+        const auto done = co_await sums_by_default(world);
+        CHECK(all_in_memory(done) == (world.size() > 1));
+      },
+      choosing);
 }
 
 TEST_CASE("a coordinator goes through MPI where its communicator does", "[shm][coordinator]") {
   for (const int who : {0, 1}) {  // all ranks say so, or one
     int rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    cohort::communicator_options options;
+    cohort::communicator_options options = choosing;
     if (who == 0 || rank == 0) options.backend = cohort::backend_choice::mpi;
     cohort_test::on_world(
         [](cohort::communicator world) -> task {
@@ -396,16 +400,18 @@ TEST_CASE("a coordinator goes through MPI where its communicator does", "[shm][c
 }
 
 TEST_CASE("a coordinator whose rank has no memory left goes through MPI", "[shm][coordinator]") {
-  cohort_test::on_world([](cohort::communicator world) -> task {
-    if (world.size() == 1) co_return;
-    using cohort::shm::detail::automatic_memory;
-    std::optional<automatic_memory> taken;
-    if (world.rank() == world.size() - 1) taken.emplace(automatic_memory::most);
-    const auto done = co_await sums_by_default(world);
-    CHECK(done.by_backend.operations == 0);
-    taken.reset();
-    co_await cohort_test::meet(world);
-    const auto later = co_await sums_by_default(world);
-    CHECK(all_in_memory(later));
-  });
+  cohort_test::on_world(
+      [](cohort::communicator world) -> task {
+        if (world.size() == 1) co_return;
+        using cohort::shm::detail::automatic_memory;
+        std::optional<automatic_memory> taken;
+        if (world.rank() == world.size() - 1) taken.emplace(automatic_memory::most);
+        const auto done = co_await sums_by_default(world);
+        CHECK(done.by_backend.operations == 0);
+        taken.reset();
+        co_await cohort_test::meet(world);
+        const auto later = co_await sums_by_default(world);
+        CHECK(all_in_memory(later));
+      },
+      choosing);
 }

@@ -184,7 +184,7 @@ namespace cohort {
 
 /// Who does the collectives of a communicator whose backend nobody sets.
 enum class backend_choice : std::uint8_t {
-  environment,  ///< as `COHORT_BACKEND` says: `auto`, also where it is not set, or `mpi`
+  environment,  ///< as `COHORT_BACKEND` says: `mpi`, also where it is not set, or `auto`
   mpi,
   /// Shared memory, if all ranks are on one node, want the same, and have included
   /// <cohort/shm.hpp>, but not <cohort/staging.hpp>; else MPI. It is opened by the first

@@ -158,7 +158,7 @@ COHORT_INLINE bool backend_completion::in_look(std::error_code error) const {
 COHORT_INLINE backend_choice choice_of(const communicator_options& options) {
   if (options.backend != backend_choice::environment) return options.backend;
   const char* text = std::getenv("COHORT_BACKEND");
-  const std::string_view said = text == nullptr ? "auto" : text;
+  const std::string_view said = text == nullptr ? "mpi" : text;
   if (said != "mpi" && said != "auto") {
     throw error(errc::invalid_argument,
                 "COHORT_BACKEND=" + std::string(said) + ": it may be mpi or auto");

@@ -200,7 +200,8 @@ class basic_node {
   [[nodiscard]] content* take_present(stored_definition& what);
   void link(record& value, record& task, edge& each, index at);
   void claim_inputs(record& task, stored_definition& what, index first);
-  void try_ready(record& one, index task);
+  /// `by_its_value`: what it takes has just been made, or has come.
+  void try_ready(record& one, index task, bool by_its_value = false);
   void hand_over_inputs(const record& task);
   running_task start_ready(index task);
   void finish(index task, content_ptr what);

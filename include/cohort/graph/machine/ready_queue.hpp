@@ -6,6 +6,7 @@
 /// The tasks of one rank that can run, and which of them is the next.
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +19,8 @@ namespace cohort::graph::machine {
 ///
 /// The least one stands by itself; of each other one a bit is set, in words of 64, and so on for
 /// words that are not 0: to take one looks at as many words as the greatest number has digits to
-/// the base of 64, and the memory is an eighth of a byte for each number up to the greatest.
+/// the base of 64, and the memory is at most a quarter of a byte for each number up to the
+/// greatest.
 class least_first {
  public:
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
@@ -110,38 +112,50 @@ class least_first {
   std::uint32_t least_ = 0;
 };
 
-/// Ready tasks by the numbers of their records, so in the order in which this rank has first named
-/// them: mostly that of the program, in which one rank alone would run them. Before all others come
-/// those whose values other ranks wait for.
+/// What ready tasks are chosen by.
+enum class readiness : std::uint8_t {
+  urgent,  ///< other ranks wait for the value
+  update,  ///< the value that it takes has made it ready: no new value while old ones can be used
+           ///< up
+  other
+};
+
+/// Ready tasks, the most urgent ones first. Those of a kind come by the numbers of their records,
+/// so in the order in which this rank has first named them: mostly that of the program, in which
+/// one rank alone would run them.
 class ready_queue {
  public:
-  [[nodiscard]] bool empty() const noexcept { return urgent_.empty() && others_.empty(); }
-  void insert(std::uint32_t task, bool is_urgent) {
-    (is_urgent ? urgent_ : others_).unseen.insert(task);
+  [[nodiscard]] bool empty() const noexcept {
+    return std::all_of(lanes_.begin(), lanes_.end(), [](const lane& one) { return one.empty(); });
   }
+  void insert(std::uint32_t task, readiness how) { of(how).unseen.insert(task); }
   /// Another rank now waits for the value of this task, which is ready.
   void hurry(std::uint32_t task) {
-    if (others_.erase(task)) urgent_.unseen.insert(task);
+    lane& urgent = of(readiness::urgent);
+    if (urgent.erase(task)) return urgent.unseen.insert(task);
+    urgent.unseen.insert(task);  // first, for it may throw
+    if (of(readiness::update).erase(task) || of(readiness::other).erase(task)) return;
+    static_cast<void>(urgent.erase(task));  // it was not ready
   }
   /// Not of an empty one.
   [[nodiscard]] std::uint32_t take() noexcept {
-    return urgent_.empty() ? others_.take() : urgent_.take();
+    return std::find_if(lanes_.begin(), lanes_.end(), [](const lane& one) { return !one.empty(); })
+        ->take();
   }
   /// The first one that is wanted. Those before it are put off: this does not look at them again.
   template <class Predicate>
   [[nodiscard]] std::optional<std::uint32_t> take_if(Predicate is_wanted) {
-    for (lane* const from : {&urgent_, &others_}) {
-      while (!from->unseen.empty()) {
-        const std::uint32_t one = from->unseen.take();
+    for (lane& from : lanes_) {
+      while (!from.unseen.empty()) {
+        const std::uint32_t one = from.unseen.take();
         if (is_wanted(one)) return one;
-        from->put_off.insert(one);
+        from.put_off.insert(one);
       }
     }
     return std::nullopt;
   }
   void clear() noexcept {
-    urgent_.clear();
-    others_.clear();
+    for (lane& one : lanes_) one.clear();
   }
 
  private:
@@ -162,8 +176,9 @@ class ready_queue {
     }
   };
 
-  lane urgent_;
-  lane others_;
+  [[nodiscard]] lane& of(readiness how) noexcept { return lanes_[static_cast<std::size_t>(how)]; }
+
+  std::array<lane, 3> lanes_;
 };
 
 }  // namespace cohort::graph::machine

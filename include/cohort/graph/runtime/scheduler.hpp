@@ -33,8 +33,8 @@ namespace cohort::graph::runtime {
 /// there, and their inputs are looked up and their values counted here.
 /// While these have enough to do, coroutines and other tasks that do not run there still begin.
 ///
-/// *Order.* That of the program, as far as tasks are ready, but first those whose values other
-/// ranks wait for. These get the first value of a slice at once, and the others at its end.
+/// *Order.* That of machine::ready_queue. Other ranks get the first value of a slice at once, and the
+/// others at its end. A task that is longer than a slice is alone in it.
 template <class Any>
 class scheduler {
  public:
@@ -49,25 +49,23 @@ class scheduler {
   /// that ends after this calls `wake`.
   template <class Owner>
   bool run_slice(const std::vector<scope*>& scopes, Owner& owner) {
-    std::size_t before_clock = batch_;
-    std::size_t ran = 0;
-    clock::time_point until = tasks_are_long_ ? clock::now() + slice : clock::time_point::max();
+    std::size_t before_clock = 1;  // short tasks may be followed by long ones
+    const clock::time_point until = clock::now() + slice;
     for (;;) {
       bool more = false;
       for (std::size_t i = 0; i < scopes.size(); ++i) {
-        const std::size_t count = run(*scopes[i], before_clock, owner);
-        ran += count;
-        more = more || (count == before_clock && count != 0);
+        const std::size_t at = (first_ + i) % scopes.size();
+        const std::size_t count = run(*scopes[at], before_clock, owner);
+        if (count != before_clock || !scopes[at]->has_ready()) continue;
+        more = true;
+        if (i + 1 == scopes.size() || clock::now() < until) continue;
+        first_ = at + 1;  // the others come first in the next one
+        return true;
       }
-      if (!more) return false;  // the clock is not read for a few tasks
-      const auto now = clock::now();
-      if (now >= until) break;
-      if (until == clock::time_point::max()) until = now + slice;
+      if (!more) return false;
+      if (clock::now() >= until) return true;
       before_clock = std::min(before_clock * 2, most_before_clock);
     }
-    batch_ = std::clamp<std::size_t>(ran / 4, 1, most_before_clock);
-    tasks_are_long_ = ran <= 3;  // two of them took the slice
-    return true;
   }
   /// Waits for the threads. Tasks that have not begun there do not.
   void stop() {
@@ -79,7 +77,7 @@ class scheduler {
 
  private:
   static constexpr auto slice = std::chrono::microseconds(8);
-  static constexpr std::size_t most_before_clock = 256;
+  static constexpr std::size_t most_before_clock = 16;
   class task_on_thread;
 
   template <class Owner>
@@ -207,8 +205,7 @@ class scheduler {
   const int threads_;
   std::unique_ptr<asio::thread_pool> pool_;
   std::size_t on_threads_ = 0;
-  std::size_t batch_ = 1;
-  bool tasks_are_long_ = false;
+  std::size_t first_ = 0;                // of the scopes, in the next slice
   std::vector<const task_code*> codes_;  // by number in the function table
 };
 

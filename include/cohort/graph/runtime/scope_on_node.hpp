@@ -78,6 +78,7 @@ class scope_on_node final : public open_scope {
     owner_.wake();
   }
   [[nodiscard]] bool is_open() const noexcept { return node_.has_value(); }
+  [[nodiscard]] bool has_ready() const noexcept { return node_ && node_->has_ready(); }
   /// Null if it is not open.
   [[nodiscard]] node_type* node() noexcept { return node_ ? &*node_ : nullptr; }
 

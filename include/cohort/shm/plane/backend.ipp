@@ -32,6 +32,7 @@ struct plane_list {
   std::vector<ended_call> ended;  // room for all that is pending
   std::atomic<std::size_t> pending{0};
   std::atomic<std::size_t> bytes{0};  // started since nothing was pending
+  std::string told;                   // for the log, once nothing is locked
 };
 
 /// What the engine polls: all planes of its context.
@@ -134,8 +135,8 @@ class plane {
     unsigned advanced = 0;
     for (sequence& each : sequences_) {
       advanced += each.advance(ended);
-      if (!each.mismatch().empty() && !broken_) [[unlikely]]
-        break_off(each.mismatch(), ended);
+      if (each.is_broken() && !broken_) [[unlikely]]
+        break_off(each, ended);
     }
     return advanced;
   }
@@ -153,10 +154,15 @@ class plane {
 
  private:
   // The other ranks see it too, and end theirs.
-  void break_off(const std::string& mismatch, std::vector<ended_call>& ended) {
-    log::write(log::level::error, "rank " + std::to_string(rank_) + ": shared memory: " + mismatch +
-                                      "; no collective goes through it any more");
+  void break_off(const sequence& by, std::vector<ended_call>& ended) {
+    std::string text;
+    try {
+      text = "rank " + std::to_string(rank_) + ": shared memory: " + by.mismatch() +
+             "; no collective goes through it any more";
+    } catch (const std::bad_alloc&) {
+    }
     end_all(make_error_code(errc::cross_rank_mismatch), ended);
+    planes_->told = std::move(text);
   }
   void end_all(std::error_code why, std::vector<ended_call>& ended) {
     for (sequence& each : sequences_) each.fail(why, ended);
@@ -176,13 +182,18 @@ COHORT_INLINE std::size_t source::test(progress::ready_queue&) {
   if (pending() == 0) return 0;
   unsigned advanced = 0;
   std::vector<ended_call> ended;
+  std::string told;
   {
     const std::lock_guard hold(planes_->mutex);
     ended.swap(planes_->ended);
     for (plane* each : planes_->all) advanced += each->advance(ended);
     planes_->pending.fetch_sub(ended.size(), std::memory_order_relaxed);
+    if (!planes_->told.empty()) [[unlikely]]
+      told.swap(planes_->told);
     if (ended.empty()) ended.swap(planes_->ended);
   }
+  if (!told.empty()) [[unlikely]]
+    log::write(log::level::error, told);
   if (advanced != 0) {
     engine_.started();  // the wait begins anew
   } else if (engine_.oversubscribed()) {

@@ -28,10 +28,10 @@ struct call_mark {
   std::uint32_t bytes = 0;   ///< of a rank's block; of 4 GiB and more both halves together
   std::uint16_t root = 0;    ///< its lowest bits
   std::uint8_t what = 0;     ///< kind, and operation
-  std::uint8_t element = 0;  ///< bytes, where they say how the data are divided
+  std::uint8_t element = 0;  ///< bytes, of a reduction
 
   call_mark() noexcept = default;
-  call_mark(const comm::collective_call& call, std::size_t size, bool is_divided) noexcept;
+  call_mark(const comm::collective_call& call, std::size_t size) noexcept;
   friend bool operator==(const call_mark&, const call_mark&) = default;
   /// "root=1 here, 0 on rank 3": the first field that differs.
   [[nodiscard]] std::string difference(const call_mark& other, std::size_t rank) const;
@@ -78,8 +78,10 @@ class sequence {
   /// At most one step of each kind. Returns how many; the call that ended, if any, goes to `ended`,
   /// which has room for it.
   unsigned advance(std::vector<ended_call>& ended);
-  /// Where ranks have begun different calls: what differs. Nothing can go on then.
-  [[nodiscard]] const std::string& mismatch() const noexcept { return mismatch_; }
+  /// Whether the ranks have begun different calls, and those before have ended: nothing goes on.
+  [[nodiscard]] bool is_broken() const noexcept { return differs_on_ >= 0 && left_ == reduced_; }
+  /// What differs then.
+  [[nodiscard]] std::string mismatch() const;
   /// Ends all calls with `why`; the sequence is of no use after it.
   void fail(std::error_code why, std::vector<ended_call>& ended);
   /// The call of this operation goes on without memory and completes nothing. False if there is
@@ -159,7 +161,8 @@ class sequence {
   std::vector<const std::byte*> sources_;
   std::vector<std::byte> result_;
   std::vector<std::byte> scratch_;
-  std::string mismatch_;
+  call_mark differs_;    // of the first rank that has begun another call
+  int differs_on_ = -1;  // that rank
 };
 
 }  // namespace cohort::shm::detail

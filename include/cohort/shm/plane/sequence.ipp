@@ -29,6 +29,7 @@ COHORT_INLINE sequence::sequence(std::span<std::byte> memory, std::size_t rank, 
 
 COHORT_INLINE bool sequence::takes(const comm::collective_call& call) const noexcept {
   const std::size_t size = block_size(call.type);
+  if (!is_reduction(call.kind)) return size != 0;  // divided in bytes
   return size != 0 && size * pieces(call.kind, ranks_) <= chunk_;
 }
 
@@ -41,16 +42,16 @@ COHORT_INLINE void sequence::push(const comm::collective_call& call, std::size_t
     calls_.erase(calls_.begin(), calls_.begin() + static_cast<std::ptrdiff_t>(first_));
     first_ = 0;
   }
-  const bool is_divided =
-      is_reduction(call.kind) || call.count * size * pieces(call.kind, ranks_) > chunk_;
-  calls_.push_back({call,
-                    done,
-                    size,
-                    is_reduction(call.kind) ? reducer(call.type, call.op) : reducer(),
-                    call_mark(call, size, is_divided),
-                    {},
-                    false});
-  if (call.count * size <= whole_up_to_) lay();
+  pending_call one{call, done, size, {}, call_mark(call, size), {}};
+  if (is_reduction(call.kind)) {
+    one.reduce = reducer(call.type, call.op);
+  } else {  // ranks may have different types for the same bytes
+    one.what.count *= size;
+    one.size = 1;
+  }
+  const bool is_first = entered_ - ended_ == calls_.size() - first_;
+  calls_.push_back(std::move(one));
+  if (is_first && call.count * size <= whole_up_to_) lay();
 }
 
 COHORT_INLINE bool sequence::all_reached(counter which, std::uint64_t number,
@@ -73,7 +74,8 @@ COHORT_INLINE std::size_t sequence::share_begin(std::size_t rank, std::size_t co
 }
 
 COHORT_INLINE unsigned sequence::advance(std::vector<ended_call>& ended) {
-  if (first_ == calls_.size() || !mismatch_.empty()) return 0;
+  if (first_ == calls_.size()) return 0;
+  if (differs_on_ >= 0) return finish(ended) ? 1 : 0;  // what all ranks have reduced
   const unsigned laid = lay() ? 1 : 0;
   const unsigned reduced = reduce() ? 1 : 0;
   return laid + reduced + (finish(ended) ? 1 : 0);
@@ -92,18 +94,31 @@ COHORT_INLINE bool sequence::forget(const comm::request_operation& op) noexcept 
 
 // ---- what must be equal on all ranks -----------------------------------------------------------
 
-COHORT_INLINE call_mark::call_mark(const comm::collective_call& call, std::size_t size,
-                                   bool is_divided) noexcept {
-  const std::array<MPI_Op, 12> operations{MPI_OP_NULL, MPI_SUM,  MPI_PROD, MPI_MIN,
-                                          MPI_MAX,     MPI_LAND, MPI_LOR,  MPI_LXOR,
-                                          MPI_BAND,    MPI_BOR,  MPI_BXOR, MPI_MINLOC};
-  const auto operation = static_cast<std::size_t>(
-      std::find(operations.begin(), operations.end(), call.op) - operations.begin());
+/// Numbers below 16: of none, of those of MPI, and of all others together.
+inline std::uint8_t number_of(MPI_Op operation) noexcept {
+  const std::array<MPI_Op, 13> all{MPI_OP_NULL, MPI_SUM,    MPI_PROD,  MPI_MIN,  MPI_MAX,
+                                   MPI_LAND,    MPI_LOR,    MPI_LXOR,  MPI_BAND, MPI_BOR,
+                                   MPI_BXOR,    MPI_MINLOC, MPI_MAXLOC};
+  return static_cast<std::uint8_t>(std::find(all.begin(), all.end(), operation) - all.begin());
+}
+inline std::string_view operation_name(std::uint8_t number) noexcept {
+  constexpr std::array<std::string_view, 14> names{"none",       "sum",
+                                                   "product",    "min",
+                                                   "max",        "logical_and",
+                                                   "logical_or", "logical_xor",
+                                                   "bit_and",    "bit_or",
+                                                   "bit_xor",    "min_loc",
+                                                   "max_loc",    "one of the program's"};
+  return names[std::min<std::size_t>(number, names.size() - 1)];
+}
+
+COHORT_INLINE call_mark::call_mark(const comm::collective_call& call, std::size_t size) noexcept {
+  const std::uint8_t operation = number_of(call.op);
   const std::uint64_t whole = call.count * size;
   bytes = static_cast<std::uint32_t>(whole ^ whole >> 32U);
   root = static_cast<std::uint16_t>(call.root);
   what = static_cast<std::uint8_t>(static_cast<std::size_t>(call.kind) << 4U | operation);
-  if (is_divided) element = static_cast<std::uint8_t>(size ^ size >> 8U);
+  if (is_reduction(call.kind)) element = static_cast<std::uint8_t>(size ^ size >> 8U);
 }
 
 COHORT_INLINE std::string call_mark::difference(const call_mark& other, std::size_t rank) const {
@@ -116,7 +131,9 @@ COHORT_INLINE std::string call_mark::difference(const call_mark& other, std::siz
     return name_of(static_cast<op_kind>(of.what >> 4U));
   };
   if (kind(*this) != kind(other)) return text("verb", kind(*this), kind(other));
-  if (what != other.what) return text("operation", what & 15U, other.what & 15U);
+  if (what != other.what) {
+    return text("operation", operation_name(what & 15U), operation_name(other.what & 15U));
+  }
   if (bytes != other.bytes) return text("bytes", bytes, other.bytes);
   if (root != other.root) return text("root", root, other.root);
   return text("element.bytes", unsigned{element}, unsigned{other.element});
@@ -128,10 +145,17 @@ COHORT_INLINE bool sequence::all_agree(const chunk_of& one) {
   for (std::size_t rank = 0; rank < ranks_; ++rank) {
     const call_mark& theirs = lines_[rank].calls[reduced_ % depth];
     if (theirs == call.mark) continue;
-    mismatch_ = std::string(name_of(call.what.kind)) + ": " + call.mark.difference(theirs, rank);
+    differs_on_ = static_cast<int>(rank);
+    differs_ = theirs;
     return false;
   }
   return true;
+}
+
+COHORT_INLINE std::string sequence::mismatch() const {
+  const pending_call& call = calls_[first_];
+  return std::string(name_of(call.what.kind)) + ": " +
+         call.mark.difference(differs_, static_cast<std::size_t>(differs_on_));
 }
 
 // ---- a rank's part goes into its buffer --------------------------------------------------------
@@ -340,9 +364,10 @@ COHORT_INLINE void sequence::fail(std::error_code why, std::vector<ended_call>& 
 
 COHORT_INLINE std::string sequence::line() const {
   const comm::collective_call& what = calls_[first_].what;
+  const char* const unit = is_reduction(what.kind) ? " elements, " : " bytes, ";
   std::string text = "rank " + std::to_string(rank_) + ": shared memory: ";
   text += name_of(what.kind);
-  text += " of " + std::to_string(what.count) + " elements, " + std::to_string(pending() - 1) +
+  text += " of " + std::to_string(what.count) + unit + std::to_string(pending() - 1) +
           " behind it, waits for ranks";
   for (std::size_t rank = 0; rank < ranks_; ++rank) {
     if (lines_[rank].laid.load(std::memory_order_relaxed) <= left_) {

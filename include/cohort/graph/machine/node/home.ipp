@@ -185,11 +185,14 @@ void basic_node<Any>::claim_inputs(record& task, stored_definition& what, index 
 
 // All inputs are here, and all claims confirmed. [graph M2]
 template <class Any>
-inline void basic_node<Any>::try_ready(record& one, index task) {
+inline void basic_node<Any>::try_ready(record& one, index task, bool by_its_value) {
   if (one.state != task_state::waiting || one.missing != 0 || one.unclaimed != 0) return;
   one.state = task_state::ready;
   --waiting_;
-  ready_.insert(task, one.peers != none || one.remote_takers);
+  const bool is_urgent = one.peers != none || one.remote_takers;
+  ready_.insert(task, is_urgent      ? readiness::urgent
+                      : by_its_value ? readiness::update
+                                     : readiness::other);
   if (one.takes) hand_over_inputs(one);
 }
 
@@ -297,7 +300,7 @@ inline void basic_node<Any>::wake_edge(index at, const content_ptr& what) {
   if (what->failed() != nullptr) {
     finish(each.owner, what);  // [graph F2]
   } else {
-    try_ready(task, each.owner);
+    try_ready(task, each.owner, each.use == use_kind::take);
   }
 }
 
