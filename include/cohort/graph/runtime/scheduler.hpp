@@ -33,8 +33,8 @@ namespace cohort::graph::runtime {
 /// there, and their inputs are looked up and their values counted here.
 /// While these have enough to do, coroutines and other tasks that do not run there still begin.
 ///
-/// *Order.* That of machine::ready_queue. Other ranks get the first value of a slice at once, and the
-/// others at its end. A task that is longer than a slice is alone in it.
+/// *Order.* That of machine::ready_queue. Other ranks get the first value of a slice at once, and
+/// the others at its end. A task that is longer than a slice is alone in it.
 template <class Any>
 class scheduler {
  public:
