@@ -24,6 +24,8 @@ BEGIN {
   for (layer in below) close_over(layer, layer)
   # Headers of a layer that may include more than the others.
   more["cohort/device/completion.hpp", "progress"] = 1
+  more["cohort/collectives.hpp", "shm"] = 1
+  more["cohort/coordinator.hpp", "shm"] = 1
   more["cohort/device/detail/completion.ipp", "progress"] = 1
   more["cohort/device/make_pinned.hpp", "progress"] = 1
 }

@@ -27,3 +27,6 @@
 #include <cohort/collectives/reduce_scatter.hpp>
 #include <cohort/collectives/scan.hpp>
 #include <cohort/collectives/scatter.hpp>
+
+// What carries collectives within a node, unless a communicator says otherwise.
+#include <cohort/shm.hpp>

@@ -7,6 +7,7 @@
 #include <cohort/core/element.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/p2p/recv.hpp>
+#include <cohort/p2p/send.hpp>
 #include <cohort/progress/deadline.hpp>
 #include <cohort/progress/future.hpp>
 #include <cohort/progress/when_all.hpp>
@@ -583,5 +584,73 @@ TEST_CASE("what ranks have begun alike ends well before they differ", "[shm]") {
       failed = problem.code();
     }
     CHECK(failed == cohort::errc::cross_rank_mismatch);
+  });
+}
+
+TEST_CASE("what is in shared memory goes on while a rank is inside a blocking call of MPI",
+          "[shm]") {
+  on_world([](communicator world) -> task {
+    if (world.size() == 1) co_return;
+    const auto shared = co_await sharing(world);
+    const int last = world.size() - 1;
+    int done = 0;
+    // More calls than a rank has buffers; calls that need every rank to reduce a part; many chunks.
+    for (const std::size_t count : {1U, 5000U, 300'000U}) {
+      std::vector<std::vector<double>> sums(10, std::vector<double>(count, world.rank() + 1.0));
+      std::vector<double> shown(count, world.rank());
+      std::vector<cohort::future<>> all;
+      for (auto& each : sums) all.push_back(cohort::all_reduce(shared, each, op::sum, as_future));
+      all.push_back(cohort::broadcast(shared, shown, 0, as_future));
+      if (world.rank() == 0) {
+        MPI_Recv(&done, 1, MPI_INT, last, 1, world.native(), MPI_STATUS_IGNORE);
+      }
+      for (auto& each : all) co_await std::move(each);
+      if (world.rank() == last) MPI_Send(&done, 1, MPI_INT, 0, 1, world.native());
+      for (const auto& each : sums) {
+        CHECK(each == std::vector<double>(count, world.size() * (world.size() + 1) / 2.0));
+      }
+      CHECK(shown == std::vector<double>(count, 0.0));
+    }
+    CHECK(took_all(shared));
+  });
+}
+
+TEST_CASE("what borrows nothing can be given up in shared memory, and goes on for the others",
+          "[shm]") {
+  on_world([](communicator world) -> task {
+    if (world.size() == 1) co_return;
+    const auto shared = co_await sharing(world);
+    std::vector<int> token(1);
+    if (world.rank() == 0) {
+      auto barrier = cohort::barrier(shared, as_future);
+      auto sum = cohort::all_reduce(shared, std::vector<double>(3000, 1.0), op::sum, as_future);
+      barrier.cancel();
+      sum.cancel();
+      std::error_code of_barrier;
+      std::error_code of_sum;
+      try {
+        co_await std::move(barrier);
+      } catch (const std::system_error& why) {
+        of_barrier = why.code();
+      }
+      try {
+        co_await std::move(sum);
+      } catch (const std::system_error& why) {
+        of_sum = why.code();
+      }
+      CHECK(of_barrier == asio::error::operation_aborted);
+      CHECK(of_sum == asio::error::operation_aborted);
+      // The others begin only now.
+      for (int rank = 1; rank < world.size(); ++rank) co_await cohort::send(world, token, rank, 1);
+    } else {
+      co_await cohort::recv(world, token, 0, 1);
+      co_await cohort::barrier(shared);
+      const auto sum = co_await cohort::all_reduce(shared, std::vector<double>(3000, 1.0), op::sum);
+      CHECK(sum == std::vector<double>(3000, world.size()));
+    }
+    std::vector<double> x(10, 1.0);
+    co_await cohort::all_reduce(shared, x, op::sum);
+    CHECK(x == std::vector<double>(10, world.size()));
+    CHECK(took_all(shared));
   });
 }

@@ -4,6 +4,7 @@
 /// \file
 /// The hook through which a communicator lets something else than MPI do its collectives.
 
+#include <cohort/comm/switch_point.hpp>
 #include <cohort/core/kinds.hpp>
 #include <cohort/mpi/native.hpp>
 #include <cohort/progress/engine.hpp>
@@ -13,6 +14,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <system_error>
@@ -157,6 +159,8 @@ class backend_maker {
   virtual void join(const address& of) = 0;
   /// What is used if all ranks can. Throws as `begin`.
   [[nodiscard]] virtual std::shared_ptr<any_backend> end() = 0;
+  /// Eight bytes that all ranks share, from `end` on for as long as what that has made.
+  [[nodiscard]] virtual switch_point::word& shared_word() noexcept = 0;
   /// All ranks have come to `end`.
   virtual void all_have_joined() noexcept = 0;
 };
@@ -171,10 +175,18 @@ inline std::atomic<new_backend_maker> node_backend_maker{nullptr};
 /// on the host may not go another way, and no backend is chosen.
 inline std::atomic<bool> has_staged_verbs{false};
 
+/// What this rank has of a backend that it opens together with the others.
+struct backend_offer {
+  std::unique_ptr<backend_maker> maker;
+  std::shared_ptr<any_backend> made;  ///< null where it cannot
+  bool is_there = false;              ///< rank 0 can
+  std::array<char, 256> why{};        ///< it cannot
+};
+
 /// How far a communicator is in choosing its backend itself.
 enum class backend_choosing : std::uint8_t {
-  ahead,      ///< it begins with the next collective
-  under_way,  ///< what is opened will be used
+  ahead,      ///< it begins with one of the next collectives
+  under_way,  ///< this rank waits for the others
   over        ///< or it never begins
 };
 
@@ -184,13 +196,12 @@ namespace cohort {
 
 /// Who does the collectives of a communicator whose backend nobody sets.
 enum class backend_choice : std::uint8_t {
-  environment,  ///< as `COHORT_BACKEND` says: `mpi`, also where it is not set, or `auto`
+  environment,  ///< as `COHORT_BACKEND` says: `mpi`, or `auto`, also where it is not set
   mpi,
   /// Shared memory, if all ranks are on one node, want the same, and have included
-  /// <cohort/shm.hpp>, but not <cohort/staging.hpp>; else MPI. It is opened by the first
-  /// collective, which does not block, and later ones wait for that. What was chosen is logged, and
-  /// in communicator::stats(). Collectives then progress only while the engine has its turn: not
-  /// inside a blocking call of MPI, as MPI's own do.
+  /// <cohort/shm.hpp>, but not <cohort/staging.hpp>; else MPI. The sixteenth collective begins to
+  /// open it, and MPI does what is started until all ranks have it: nothing waits. What was chosen
+  /// is logged, and in communicator::stats().
   automatic
 };
 

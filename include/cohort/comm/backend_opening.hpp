@@ -21,6 +21,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 namespace cohort::comm {
 
@@ -33,18 +34,16 @@ using opened_backend = std::shared_ptr<any_backend>;
 
 namespace detail {
 
-/// Collectives of the library, apart from those of the user.
-[[nodiscard]] inline auto tell(const communicator& over, void* bytes, std::size_t size, int root) {
-  const MPI_Comm beside = over.state()->exchange.native();
+[[nodiscard]] inline auto tell(const communicator& over, MPI_Comm beside, void* bytes,
+                               std::size_t size, int root) {
   return joint::request(over, [=](MPI_Request* posted) {
     return mpi::post::ibcast(bytes, static_cast<MPI_Count>(size), MPI_BYTE, root, beside, posted);
   });
 }
 
-/// One line from rank 0: of the first one in a process a warning.
+/// One line; a warning if it is the first failure in this process.
 inline void log_choice(const communicator& over, std::string_view what_for, const std::string& why,
                        std::string_view name) {
-  if (over.rank() != 0) return;
   static std::atomic<bool> warned{false};
   const std::string who = std::string(what_for) + " of " + std::to_string(over.size()) + " ranks: ";
   if (why.empty()) {
@@ -58,28 +57,28 @@ inline void log_choice(const communicator& over, std::string_view what_for, cons
 
 }  // namespace detail
 
-/// Opens one with `orders` sequences of collectives, over the `exchange` of this communicator, on
-/// which the ranks do nothing else meanwhile. `what_for` is for the log. Where a rank cannot, rank
-/// 0 logs which and why.
+/// As far as a rank comes alone: the memory is there, and mapped. The ranks of `over` do nothing
+/// else meanwhile on `beside`, which has the same. `orders`: sequences of collectives.
 template <std::same_as<communicator> Communicator>
-progress::look_task<opened_backend> open_backend_together(Communicator over, std::uint32_t orders,
-                                                          const char* what_for) {
+progress::look_task<backend_offer> offer_backend(Communicator over, MPI_Comm beside,
+                                                 std::uint32_t orders) {
   const int rank = over.rank();
-  const auto ranks = static_cast<std::uint64_t>(over.size());
-  std::unique_ptr<backend_maker> maker;
-  std::array<char, 256> why{};
+  backend_offer mine;
   bool failed = false;
   const auto attempt = [&](auto action) {
     try {
       if (!failed) action();
     } catch (const std::exception& problem) {
       failed = true;
-      std::string_view(problem.what()).copy(why.data(), why.size() - 1);
+      const auto* of_system = dynamic_cast<const std::system_error*>(&problem);
+      // Rank 0 has ended, or taken it away: nobody misses it.
+      if (of_system != nullptr && of_system->code() == std::errc::no_such_file_or_directory) return;
+      std::string_view(problem.what()).copy(mine.why.data(), mine.why.size() - 1);
     }
   };
   attempt([&] {
     const new_backend_maker make = node_backend_maker.load(std::memory_order_relaxed);
-    maker = make(over.state()->engine, rank, over.size(), orders);
+    mine.maker = make(over.state()->engine, rank, over.size(), orders);
   });
 
   struct {
@@ -87,32 +86,45 @@ progress::look_task<opened_backend> open_backend_together(Communicator over, std
     std::uint64_t is_there = 0;
   } told;
   if (rank == 0) {
-    attempt([&] { told.where = maker->begin(); });
+    attempt([&] { told.where = mine.maker->begin(); });
     told.is_there = failed ? 0 : 1;
   }
-  auto telling = detail::tell(over, &told, sizeof told, 0);
+  auto telling = detail::tell(over, beside, &told, sizeof told, 0);
   co_await telling;
-  if (rank != 0 && told.is_there != 0) attempt([&] { maker->join(told.where); });
+  mine.is_there = told.is_there != 0;
+  if (rank != 0 && mine.is_there) attempt([&] { mine.maker->join(told.where); });
+  if (mine.is_there) attempt([&] { mine.made = mine.maker->end(); });
+  co_return mine;
+}
 
-  opened_backend made;
-  if (told.is_there != 0) attempt([&] { made = maker->end(); });
-
+/// The same for all ranks or none, which waits for all of them. `what_for` is for the log. Where a
+/// rank cannot, rank 0 logs which and why.
+template <std::same_as<communicator> Communicator>
+progress::look_task<opened_backend> open_backend_together(Communicator over, MPI_Comm beside,
+                                                          std::uint32_t orders,
+                                                          const char* what_for) {
+  auto offering = offer_backend(over, beside, orders);
+  backend_offer mine = co_await offering;
+  const auto ranks = static_cast<std::uint64_t>(over.size());
   // Of the ranks that cannot, the lowest is named.
-  std::uint64_t lowest = failed ? ranks - static_cast<std::uint64_t>(rank) : 0;
-  const MPI_Comm beside = over.state()->exchange.native();
+  std::uint64_t lowest = mine.made ? 0 : ranks - static_cast<std::uint64_t>(over.rank());
+  if (!mine.is_there) lowest = ranks;
   auto agreeing = joint::request(over, [&lowest, beside](MPI_Request* posted) {
     return mpi::post::iallreduce(MPI_IN_PLACE, &lowest, 1, MPI_UINT64_T, MPI_MAX, beside, posted);
   });
   co_await agreeing;
   if (lowest == 0) {
-    maker->all_have_joined();
-    detail::log_choice(over, what_for, {}, made->name());
-    co_return made;
+    mine.maker->all_have_joined();
+    if (over.rank() == 0) detail::log_choice(over, what_for, {}, mine.made->name());
+    co_return mine.made;
   }
   const int first = static_cast<int>(ranks - lowest);
-  auto explaining = detail::tell(over, why.data(), why.size(), first);
+  auto explaining = detail::tell(over, beside, mine.why.data(), mine.why.size(), first);
   co_await explaining;
-  detail::log_choice(over, what_for, "rank " + std::to_string(first) + ": " + why.data(), {});
+  if (over.rank() == 0) {
+    const std::string who = "rank " + std::to_string(first) + ": ";
+    detail::log_choice(over, what_for, who + mine.why.data(), {});
+  }
   co_return opened_backend();
 }
 

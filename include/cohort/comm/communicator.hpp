@@ -113,13 +113,17 @@ class communicator_state {
   creation* creations = nullptr;               ///< under way over this one, in order of initiation
   bool queues = false;  ///< collectives are not posted when they are started: see cross_rank_check
   backend_choosing choosing = backend_choosing::over;
+  std::uint64_t collectives = 0;         ///< begun while choosing, of those that a backend may take
+  std::unique_ptr<backend_offer> offer;  ///< what this rank has opened while choosing
 
-  /// Opens the backend that is chosen by itself, if there may be one. With the guard held.
-  void open_backend();
+  /// Before a collective is begun while choosing: opens the backend that is chosen by itself, if
+  /// there may be one, and takes it into use once all ranks have it. With the guard held.
+  void choose_backend();
   /// By the program: nothing is chosen any more.
   void replace_backend(std::shared_ptr<any_backend> by) noexcept {
     const request_source::guard hold(source);
     choosing = backend_choosing::over;
+    offer.reset();
     backend.swap(by);
   }
 

@@ -16,62 +16,6 @@
 #include <memory>
 #include <utility>
 
-namespace cohort::comm::detail {
-
-/// Has a place in the queue of a communicator's collectives, and keeps those behind it from being
-/// posted. It frees itself; `here` is null then.
-class held_place final : public request_operation {
- public:
-  using pointer = std::shared_ptr<held_place*>;
-
-  /// With the guard held.
-  [[nodiscard]] static pointer take(communicator_state& comm) {
-    auto made = std::make_unique<held_place>(comm);
-    made->check_->hold();
-    poster to(comm, *made);
-    made->check_->post({}, to);
-    pointer here = made->here_;
-    *here = made.release();
-    return here;
-  }
-  explicit held_place(communicator_state& comm)
-      : request_operation(&run),
-        check_(comm.source.make_check(comm, *this, [](request_operation*) noexcept {})),
-        here_(std::make_shared<held_place*>(nullptr)) {
-    verb = "backend";
-    stalls = false;
-  }
-  /// What waits is posted. With the guard held.
-  static void open(const pointer& here) {
-    if (*here != nullptr) (*here)->check_->open({});
-  }
-
- private:
-  static void run(progress::operation* base, action) {
-    const std::unique_ptr<held_place> self(static_cast<held_place*>(base));
-    *self->here_ = nullptr;
-  }
-  std::unique_ptr<argument_check> check_;
-  pointer here_;
-};
-
-/// What is done at the end.
-struct opening_end {
-  communicator_state* of;
-  held_place::pointer place;
-
-  void operator()(const std::exception_ptr& why, opened_backend made) const {
-    const request_source::guard hold(of->source);
-    const bool is_used = made && of->choosing == backend_choosing::under_way;
-    of->choosing = backend_choosing::over;
-    if (is_used) of->backend = made;
-    held_place::open(place);
-    if (why) log::write(log::level::error, "communicator: no backend: " + describe_exception(why));
-  }
-};
-
-}  // namespace cohort::comm::detail
-
 namespace cohort::comm {
 
 COHORT_INLINE bool chooses_backend(const communicator_state& over) noexcept {
@@ -84,19 +28,58 @@ COHORT_INLINE bool chooses_backend(const communicator_state& over) noexcept {
   return true;
 }
 
-COHORT_INLINE void communicator_state::open_backend() {
-  choosing = backend_choosing::over;
-  if (!chooses_backend(*this)) return;
-  const detail::held_place::pointer place = detail::held_place::take(*this);
-  choosing = backend_choosing::under_way;
-  try {
-    progress::begin_look_task(open_backend_together(communicator::of(*this), 1, "communicator"),
-                              {.verb = "backend"}, detail::opening_end{this, place});
-  } catch (...) {
-    choosing = backend_choosing::over;
-    detail::held_place::open(place);
-    throw;
+namespace detail {
+
+/// Collectives that a communicator has begun when it opens a backend: one that does few needs none.
+inline constexpr std::uint64_t collectives_before_opening = 16;
+/// And how many it begins while it asks whether the other ranks have come, too.
+inline constexpr std::uint64_t collectives_of_patience = 10'000;
+
+/// This rank has done what it can alone. With the guard held.
+struct opening_end {
+  communicator_state* of;
+
+  void operator()(const std::exception_ptr& failed, backend_offer mine) const {
+    if (of->choosing != backend_choosing::under_way) return;
+    if (mine.made) {
+      switch_point(mine.maker->shared_word(), of->data.size()).join(of->collectives);
+      of->offer = std::make_unique<backend_offer>(std::move(mine));
+      return;
+    }
+    of->choosing = backend_choosing::over;
+    std::string why = failed ? describe_exception(failed) : std::string(mine.why.data());
+    if (why.empty()) return;  // rank 0 has logged it
+    why.insert(0, "rank " + std::to_string(of->data.rank()) + ": ");
+    log_choice(communicator::of(*of), "communicator", why, {});
   }
+};
+
+}  // namespace detail
+
+COHORT_INLINE void communicator_state::choose_backend() {
+  ++collectives;
+  if (choosing == backend_choosing::ahead) {
+    if (collectives != detail::collectives_before_opening) return;
+    choosing = backend_choosing::over;
+    if (!chooses_backend(*this)) return;
+    choosing = backend_choosing::under_way;
+    progress::begin_look_task(offer_backend(communicator::of(*this), exchange.native(), 1),
+                              {.verb = "backend"}, detail::opening_end{this});
+    return;
+  }
+  if (!offer) return;  // MPI still works on it
+  switch_point common(offer->maker->shared_word(), data.size());
+  if (common.is_behind(collectives)) {
+    if (data.rank() == 0) {
+      detail::log_choice(communicator::of(*this), "communicator", {}, offer->made->name());
+    }
+    offer->maker->all_have_joined();
+    backend = std::move(offer->made);
+  } else if (collectives < detail::collectives_of_patience || !common.refuse()) {
+    return;
+  }
+  choosing = backend_choosing::over;
+  offer.reset();
 }
 
 }  // namespace cohort::comm

@@ -135,6 +135,7 @@ COHORT_INLINE std::uint32_t doorbells::own_address() {
 }
 
 COHORT_INLINE void backend_completion::operator()(std::error_code error) const {
+  op_->leave_backend();
   op_->fail(error);
   engine_->complete(op_);
 }
@@ -150,6 +151,7 @@ COHORT_INLINE bool backend_completion::in_look(std::error_code error) const {
     if (op_->parts_ != 0) return false;  // part of a stage was posted: its requests come first
   }
   op_->waits_for_turn_ = false;
+  op_->leave_backend();
   engine_->complete(op_);
   return true;
 }
@@ -158,7 +160,7 @@ COHORT_INLINE bool backend_completion::in_look(std::error_code error) const {
 COHORT_INLINE backend_choice choice_of(const communicator_options& options) {
   if (options.backend != backend_choice::environment) return options.backend;
   const char* text = std::getenv("COHORT_BACKEND");
-  const std::string_view said = text == nullptr ? "mpi" : text;
+  const std::string_view said = text == nullptr ? "auto" : text;
   if (said != "mpi" && said != "auto") {
     throw error(errc::invalid_argument,
                 "COHORT_BACKEND=" + std::string(said) + ": it may be mpi or auto");
@@ -178,6 +180,7 @@ COHORT_INLINE void communicator_state::open(mpi::comm data_, mpi::comm exchange_
   }
   max_tag = mpi::max_tag();
   sequence = 0;
+  collectives = 0;
   by_backend = {};
   closing = false;
   queues = options.checks == checks::cross_rank;
@@ -234,6 +237,7 @@ COHORT_INLINE void communicator_state::close() noexcept {
 COHORT_INLINE void communicator_state::free_if_unused() noexcept {
   if (live != 0 || references_.load(std::memory_order_relaxed) != 0) return;
   backend.reset();
+  offer.reset();
   bells.reset();
   bell_ranks.clear();
   data.reset();

@@ -76,6 +76,32 @@ class request_operation : public progress::operation {
   MPI_Request left = MPI_REQUEST_NULL;  ///< what MPI left of the request: inactive, if persistent
   MPI_Message message = MPI_MESSAGE_NULL;  ///< what a matched probe found
 
+  /// Before a backend is given an operation whose handler may leave before its end.
+  void enter_backend() noexcept { with_backend_.store(1, std::memory_order_relaxed); }
+  /// Before that operation is completed, from any thread.
+  void leave_backend() noexcept {
+    if (with_backend_.load(std::memory_order_acquire) == 0) return;
+    for (std::uint8_t here = 1; !with_backend_.compare_exchange_weak(here, 0);) here = 1;
+  }
+  /// While it lives, an operation that a backend has does not leave that. False: none has it.
+  class stay_in_backend {
+   public:
+    explicit stay_in_backend(request_operation& op) noexcept : op_(op) {
+      std::uint8_t here = 1;
+      stays_ = op.with_backend_.compare_exchange_strong(here, 2);
+    }
+    ~stay_in_backend() {
+      if (stays_) op_.with_backend_.store(1, std::memory_order_release);
+    }
+    stay_in_backend(const stay_in_backend&) = delete;
+    stay_in_backend& operator=(const stay_in_backend&) = delete;
+    explicit operator bool() const noexcept { return stays_; }
+
+   private:
+    request_operation& op_;
+    bool stays_;
+  };
+
  protected:
   explicit request_operation(function run) noexcept : operation(run) {}
   ~request_operation() = default;
@@ -104,6 +130,7 @@ class request_operation : public progress::operation {
   bool idle_ = false;       // a posted control receive: nobody waits for it
   bool announced_ = false;  // a control receive that somebody waits for: a bell rings
   bool cancelled_ = false;  // MPI_Cancel was called; a second call crashes Open MPI 4.1
+  std::atomic<std::uint8_t> with_backend_{0};  // 1: it has the operation; 2: and may not let it go
 };
 
 /// What comes before an operation is posted: the comparison of its arguments between ranks

@@ -230,7 +230,7 @@ COHORT_INLINE std::vector<request_operation*> request_source::waiting_creations(
 
 COHORT_INLINE std::string request_source::age_of(const request_operation& op) {
   const guard hold(*this);
-  if (!op.age_.has_begun() && !pending(op)) return "not posted to MPI";  // a backend's, say
+  if (!op.age_.has_begun() && !pending(op)) return "not posted to MPI";
   return op.age_.text(progress::engine::clock::now());
 }
 

@@ -12,6 +12,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <tuple>
 #include <type_traits>
@@ -94,8 +95,6 @@ class typed_operation final
       const request_source::guard hold(source);
       count_as_live();
       try {
-        if (has_agreed && state().choosing == backend_choosing::ahead) [[unlikely]]
-          state().open_backend();
         const bool waits = has_agreed && (is_gated || state().queues);
         if (!waits) backend = find_backend();
         if (backend == nullptr) [[likely]] {
@@ -164,6 +163,8 @@ class typed_operation final
   /// Null if MPI does it: what ranks must compare first, say. With the guard held.
   [[nodiscard]] any_backend* find_backend() {
     if constexpr (requires { body_.call(); }) {
+      if (state().choosing != backend_choosing::over) [[unlikely]]
+        state().choose_backend();
       any_backend* const found = state().backend.get();
       if (is_gated || found == nullptr || state().options.checks == checks::cross_rank)
         return nullptr;
@@ -175,6 +176,7 @@ class typed_operation final
   }
   void give_to(any_backend& backend) {
     if constexpr (requires { body_.call(); }) {
+      if constexpr (Body::cancellation == cancels::detach) this->enter_backend();
       backend.start(body_.call(), backend_completion(state().engine, *this));
     }
   }
@@ -273,13 +275,15 @@ class typed_operation final
     state().fail(text.with_code(this->error()));
   }
 
-  /// The handler leaves with `operation_aborted`; buffers stay until MPI is done with them.
+  /// The handler leaves with `operation_aborted`; buffers stay until MPI, or a backend, is done
+  /// with them.
   void detach() {
     progress::operation* farewell = nullptr;
     progress::engine& engine = state().engine;
     {
       const request_source::guard hold(state().source);
-      const bool goes_on = request_source::pending(*this) || this->waits_for_turn_;
+      const request_operation::stay_in_backend stays(*this);
+      const bool goes_on = request_source::pending(*this) || this->waits_for_turn_ || stays;
       if (!goes_on || !has_handler()) return;
       farewell = parent::detach(engine, only_error<Signature>::of(asio::error::operation_aborted));
       if constexpr (requires { body_.let_go(); }) body_.let_go();
@@ -287,12 +291,23 @@ class typed_operation final
     engine.complete(farewell);
   }
 
+  [[nodiscard]] bool backend_has_it() {
+    const request_source::guard hold(state().source);
+    return state().backend && !request_source::pending(*this) && !this->waits_for_turn_;
+  }
   void report_deadline() {
     const bool abort = state().options.on_deadline == on_deadline::abort;
     failure_text text = name();
     text.with("bytes", this->bytes);
-    if (this->live_on != nullptr) text.note(state().source.age_of(*this));  // else it is complete
-    text.note(abort ? "ending the job" : "MPI cannot give it up; waiting on");
+    std::string who = "MPI";
+    if (this->live_on != nullptr) {  // else it is complete
+      if (backend_has_it()) {
+        who = state().backend->name();
+      } else {
+        text.note(state().source.age_of(*this));
+      }
+    }
+    text.note(abort ? std::string("ending the job") : who + " cannot give it up; waiting on");
     const failure what = text.with_code(errc::deadline_exceeded);
     state().fail(what);
     if (abort) process::end_job(what.text);

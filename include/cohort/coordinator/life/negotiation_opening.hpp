@@ -92,6 +92,25 @@ class negotiation_opening {
     }
     return result;
   }
+  /// The communicators of a process set are there: chooses a backend, if there is to be one, and
+  /// opens.
+  void set_made(communicator made) {
+    if (!comm::chooses_backend(*log_.control.state())) return slots_made(std::move(made));
+    ++log_.life.openings;
+    progress::begin_look_task(choose_backend("process set"), {.verb = "add_process_set"},
+                              [this, made = std::move(made)](const std::exception_ptr& why,
+                                                             comm::opened_backend by) mutable {
+                                const comm::request_source::guard held(log_.source);
+                                log_.backend = std::move(by);
+                                if (why) {
+                                  log_.faults.break_down(why);
+                                } else if (!log_.faults.broken) {
+                                  slots_made(std::move(made));
+                                }
+                                --log_.life.openings;
+                                log_.life.check_released();
+                              });
+  }
   /// The communicators are there: opens.
   void slots_made(communicator made) {
     log_.slots = std::move(made);
@@ -119,6 +138,10 @@ class negotiation_opening {
     std::vector<std::string> fields;
     std::vector<std::pair<std::string, std::uint64_t>> facts;  // of the backend for devices
   };
+  [[nodiscard]] auto choose_backend(const char* what_for) {
+    return comm::open_backend_together(log_.control, log_.control.state()->exchange.native(),
+                                       1 + log_.options.slots, what_for);
+  }
   /// Makes the communicators of a negotiation and compares the options of its ranks. [protocol D3]
   [[nodiscard]] progress::look_task<> open_with_others() {
     compared_values compared = values_to_compare();
@@ -134,8 +157,7 @@ class negotiation_opening {
     auto comparing = compare_options(compared);
     if (!co_await comparing) co_return;
     if (!log_.backend && !log_.device && comm::chooses_backend(*log_.control.state())) {
-      auto choosing =
-          comm::open_backend_together(log_.control, 1 + log_.options.slots, "coordinator");
+      auto choosing = choose_backend("coordinator");
       log_.backend = co_await choosing;
     }
     communicator for_device;

@@ -4,6 +4,7 @@
 
 /// \file Persistent groups on this rank.
 
+#include <cohort/comm/backend_opening.hpp>
 #include <cohort/coordinator/bundle.hpp>
 #include <cohort/coordinator/data/compress.hpp>
 #include <cohort/coordinator/data/data_plane.hpp>
@@ -73,6 +74,12 @@ class persistent_state final : public group_state,
   void data_failed(execution& what, std::error_code why) noexcept override {
     log_.faults.failed(what, why);
   }
+  /// What waits is started.
+  void open(std::shared_ptr<comm::any_backend> by) {
+    backend_ = std::move(by);
+    plane_.open(*log_.control.state(), backend_.get());
+    plane_.run();
+  }
   [[nodiscard]] bool is_elected() const noexcept { return device_ != nullptr || !view_.is_whole(); }
   void release() noexcept {
     removed_ = true;
@@ -111,6 +118,7 @@ class persistent_state final : public group_state,
   std::source_location site_;  // where it was made
   protocol::name_index name_ = protocol::none;
   mpi::comm comm_;
+  std::shared_ptr<comm::any_backend> backend_;
   data_plane plane_;
   std::uint64_t good_ = UINT64_MAX;  // starts from here on lack a rank [protocol H4]
   bool removed_ = false;
@@ -228,7 +236,19 @@ class group_list {
     }
     group.place_ = {
         0, group.view_.rank(), group.view_.size(), group.comm_.native(), {group.comm_.native()}};
-    group.plane_.open(*log_.control.state(), nullptr);
+    if (!comm::chooses_backend(*log_.control.state())) return group.open({});
+    ++log_.life.openings;
+    progress::begin_look_task(
+        comm::open_backend_together(log_.control, group.comm_.native(), 1, "persistent group"),
+        {.verb = "persistent_group"},
+        [this, opens = group.shared_from_this()](const std::exception_ptr& why,
+                                                 comm::opened_backend by) {
+          const comm::request_source::guard held(log_.source);
+          if (why) log_.faults.break_down(why);
+          opens->open(std::move(by));
+          --log_.life.openings;
+          log_.life.check_released();
+        });
   }
   // [protocol H4] Each rank makes up the starts that others have made, which completes these inside
   // MPI.

@@ -295,7 +295,7 @@ class set_list {
     log_.source.watch(*made);
     one.made = std::make_shared<instance_handle>(made->handle_of(made->sets.whole()));
     made->control = std::move(control);
-    made->opening.slots_made(std::move(slots));
+    made->opening.set_made(std::move(slots));
   }
   /// All members are here; the set exists in the log, with a number. It can be used when the
   /// backend for devices is open, too.

@@ -13,6 +13,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
 #include <cstring>
 #include <mutex>
 #include <span>
@@ -25,14 +28,57 @@ namespace cohort::shm {
 
 namespace detail {
 
+struct plane_list;
+
+/// Goes on with the planes where the engine has not looked for a while: the program computes, or is
+/// in a blocking call of MPI, where MPI's own collectives would go on. What ends is told at the
+/// next look. It sleeps while nothing is pending.
+class late_thread {
+ public:
+  explicit late_thread(plane_list& planes) noexcept : planes_(planes) {}
+  ~late_thread() { stop(); }
+  late_thread(const late_thread&) = delete;
+  late_thread& operator=(const late_thread&) = delete;
+
+  /// Something is pending again. The first time starts the thread; without one nothing is late.
+  void has_work() noexcept {
+    if (state_.load() != state::awake) rouse();
+  }
+  void looked() noexcept { looks_.store(looks() + 1, std::memory_order_relaxed); }
+  /// For good. Not with the planes locked.
+  COHORT_INLINE void stop() noexcept;
+
+ private:
+  enum class state : std::uint8_t { none, awake, asleep, stopped };
+  static constexpr auto period = std::chrono::milliseconds(10);
+
+  [[nodiscard]] std::uint64_t looks() const noexcept {
+    return looks_.load(std::memory_order_relaxed);
+  }
+  COHORT_INLINE void rouse() noexcept;
+  COHORT_INLINE void run();
+  COHORT_INLINE void help(std::uint64_t looks_before);
+
+  plane_list& planes_;
+  std::atomic<std::uint64_t> looks_{0};
+  std::atomic<state> state_{state::none};  // changed with the mutex locked
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::thread thread_;
+};
+
 /// The planes of one io_context. Planes may outlive it.
 struct plane_list {
   std::mutex mutex;  // guards the planes too
   std::vector<plane*> all;
-  std::vector<ended_call> ended;  // room for all that is pending
+  std::vector<ended_call> ended;  // not told yet; room for all that is pending
+  std::vector<ended_call> spare;  // takes its place while they are told
   std::atomic<std::size_t> pending{0};
   std::atomic<std::size_t> bytes{0};  // started since nothing was pending
   std::string told;                   // for the log, once nothing is locked
+  late_thread late{*this};
+
+  unsigned advance(bool aside);
 };
 
 /// What the engine polls: all planes of its context.
@@ -49,7 +95,7 @@ class source final : public progress::polled_source, public asio::execution_cont
     engine_.attach(*this);
   }
   ~source() override { engine_.detach(this); }
-  void shutdown() noexcept override {}
+  void shutdown() noexcept override { planes_->late.stop(); }
 
   [[nodiscard]] progress::engine& engine() const noexcept { return engine_; }
   [[nodiscard]] const std::shared_ptr<plane_list>& planes() const noexcept { return planes_; }
@@ -106,14 +152,19 @@ class plane {
       if (broken_) return done(broken_);
       try {
         const std::size_t pending = planes_->pending.load(std::memory_order_relaxed);
-        if (planes_->ended.capacity() <= pending) planes_->ended.reserve(2 * pending + 8);
+        for (std::vector<ended_call>* each : {&planes_->ended, &planes_->spare}) {
+          if (each->capacity() <= pending) each->reserve(2 * pending + 8);
+        }
         sequences_[call.order].push(call, size, done);
       } catch (...) {
         // The calls of the other ranks are one ahead from now on.
         broken_ = std::make_error_code(std::errc::not_enough_memory);
         return done(broken_);
       }
-      if (planes_->pending.fetch_add(1, std::memory_order_relaxed) == 0) planes_->bytes = 0;
+      if (planes_->pending.fetch_add(1) == 0) {
+        planes_->bytes = 0;
+        planes_->late.has_work();
+      }
       planes_->bytes.fetch_add(call.count * size, std::memory_order_relaxed);
     } catch (...) {
       return done(std::make_error_code(std::errc::not_enough_memory));
@@ -131,10 +182,10 @@ class plane {
   }
 
   // With the list locked. Who calls `advance` takes what has ended off the number of the pending.
-  unsigned advance(std::vector<ended_call>& ended) {
+  unsigned advance(std::vector<ended_call>& ended, bool aside) {
     unsigned advanced = 0;
     for (sequence& each : sequences_) {
-      advanced += each.advance(ended);
+      advanced += each.advance(ended, aside);
       if (each.is_broken() && !broken_) [[unlikely]]
         break_off(each, ended);
     }
@@ -146,6 +197,7 @@ class plane {
     planes_->pending.fetch_sub(ended.size() - before, std::memory_order_relaxed);
   }
   void seal() noexcept { memory_.seal(); }
+  [[nodiscard]] std::atomic<std::uint64_t>& word() const noexcept { return memory_.word(); }
   /// For as long as its memory.
   void keep(std::shared_ptr<const void> what) noexcept { kept_ = std::move(what); }
   [[nodiscard]] const std::vector<sequence>& sequences() const noexcept { return sequences_; }
@@ -178,19 +230,87 @@ class plane {
   std::error_code broken_;
 };
 
+inline unsigned plane_list::advance(bool aside) {
+  unsigned advanced = 0;
+  for (plane* each : all) advanced += each->advance(ended, aside);
+  return advanced;
+}
+
+COHORT_INLINE void late_thread::stop() noexcept {
+  {
+    const std::lock_guard hold(mutex_);
+    state_ = state::stopped;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+COHORT_INLINE void late_thread::rouse() noexcept {
+  const std::lock_guard hold(mutex_);
+  if (state_ == state::stopped) return;
+  const bool is_first = state_.exchange(state::awake) == state::none;
+  try {
+    if (is_first) thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error&) {  // the system has no more
+  }
+  changed_.notify_all();
+}
+
+COHORT_INLINE void late_thread::run() {
+  constexpr unsigned periods_until_sleep = 100;
+  std::unique_lock hold(mutex_);
+  for (unsigned quiet = 0; state_ != state::stopped;) {
+    const std::uint64_t before = looks();
+    if (quiet < periods_until_sleep) {
+      changed_.wait_for(hold, period, [this] { return state_ == state::stopped; });
+    } else {
+      state_ = state::asleep;
+      // Who adds to what is pending then sees that it sleeps, or is seen here.
+      if (planes_.pending.load() != 0) state_ = state::awake;
+      changed_.wait(hold, [this] { return state_ != state::asleep; });
+      quiet = 0;
+      continue;
+    }
+    const bool has_work = planes_.pending.load() != 0;
+    quiet = has_work ? 0 : quiet + 1;
+    if (!has_work || looks() != before) continue;
+    hold.unlock();
+    help(before);
+    hold.lock();
+  }
+}
+
+COHORT_INLINE void late_thread::help(std::uint64_t looks_before) {
+  constexpr std::chrono::microseconds shortest(100);
+  constexpr std::chrono::microseconds longest(2000);
+  std::chrono::microseconds nap = shortest;
+  while (looks() == looks_before && planes_.pending.load() != 0 && state_ != state::stopped) {
+    unsigned advanced = 0;
+    {
+      const std::lock_guard hold(planes_.mutex);
+      advanced = planes_.advance(true);
+    }
+    nap = advanced != 0 ? shortest : std::min(2 * nap, longest);
+    if (advanced == 0) std::this_thread::sleep_for(nap);
+  }
+}
+
 COHORT_INLINE std::size_t source::test(progress::ready_queue&) {
   if (pending() == 0) return 0;
   unsigned advanced = 0;
   std::vector<ended_call> ended;
   std::string told;
+  planes_->late.looked();
   {
     const std::lock_guard hold(planes_->mutex);
-    ended.swap(planes_->ended);
-    for (plane* each : planes_->all) advanced += each->advance(ended);
-    planes_->pending.fetch_sub(ended.size(), std::memory_order_relaxed);
+    advanced = planes_->advance(false);
+    if (!planes_->ended.empty()) {
+      ended.swap(planes_->ended);
+      planes_->ended.swap(planes_->spare);
+      planes_->pending.fetch_sub(ended.size(), std::memory_order_relaxed);
+    }
     if (!planes_->told.empty()) [[unlikely]]
       told.swap(planes_->told);
-    if (ended.empty()) ended.swap(planes_->ended);
   }
   if (!told.empty()) [[unlikely]]
     log::write(log::level::error, told);
@@ -204,7 +324,7 @@ COHORT_INLINE std::size_t source::test(progress::ready_queue&) {
   for (const ended_call& each : ended) each.done.in_look(each.error);
   ended.clear();
   const std::lock_guard hold(planes_->mutex);
-  if (planes_->ended.capacity() < ended.capacity()) ended.swap(planes_->ended);
+  planes_->spare.swap(ended);
   return found;
 }
 
@@ -214,6 +334,9 @@ COHORT_INLINE void source::end() {
   {
     const std::lock_guard hold(planes_->mutex);
     for (plane* each : planes_->all) each->fail(make_error_code(errc::engine_stopped), ended);
+    planes_->pending.fetch_sub(planes_->ended.size(), std::memory_order_relaxed);
+    ended.insert(ended.end(), planes_->ended.begin(), planes_->ended.end());
+    planes_->ended.clear();
   }
   for (const ended_call& each : ended) each.done(each.error);
 }
@@ -378,6 +501,7 @@ class automatic_maker final : public comm::backend_maker {
     maker_.made()->keep(std::move(share_));
     return std::make_shared<comm::backend_holder<backend>>(backend(maker_.made(), std::string()));
   }
+  comm::switch_point::word& shared_word() noexcept override { return maker_.made()->word(); }
   void all_have_joined() noexcept override { maker_.made()->seal(); }
 
  private:

@@ -76,8 +76,9 @@ class sequence {
   /// them even if this rank then blocks in something else.
   void push(const comm::collective_call& call, std::size_t size, comm::backend_completion done);
   /// At most one step of each kind. Returns how many; the call that ended, if any, goes to `ended`,
-  /// which has room for it.
-  unsigned advance(std::vector<ended_call>& ended);
+  /// which has room for it. `aside`: outside the looks of the engine, so only what touches nothing
+  /// but buffers.
+  unsigned advance(std::vector<ended_call>& ended, bool aside);
   /// Whether the ranks have begun different calls, and those before have ended: nothing goes on.
   [[nodiscard]] bool is_broken() const noexcept { return differs_on_ >= 0 && left_ == reduced_; }
   /// What differs then.
@@ -104,6 +105,11 @@ class sequence {
     std::error_code failed;
     bool forgotten = false;
     progress::pending_age age = {};  // since it comes first
+
+    /// Whether its steps call neither MPI nor the coordinator.
+    [[nodiscard]] bool only_copies() const noexcept {
+      return what.scattered == nullptr && (!is_reduction(what.kind) || reduce.is_plain());
+    }
   };
   struct chunk_of {
     std::size_t call = 0;   // counted from the beginning
@@ -131,10 +137,10 @@ class sequence {
                                         std::size_t size) const noexcept;
   /// Whether all ranks have begun the same call with this chunk.
   [[nodiscard]] bool all_agree(const chunk_of& one);
-  bool lay();
+  bool lay(bool aside = false);
   void lay_down(const pending_call& call, const chunk_of& one, std::byte* to) const;
-  bool reduce();
-  bool finish(std::vector<ended_call>& ended);
+  bool reduce(bool aside);
+  bool finish(std::vector<ended_call>& ended, bool aside);
   void run(pending_call& call, std::byte* out, std::size_t count);
   void copy_out(pending_call& call, const chunk_of& one, std::uint64_t number);
   void gather_sources(std::uint64_t chunk, std::size_t offset);

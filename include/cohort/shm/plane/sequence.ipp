@@ -73,12 +73,12 @@ COHORT_INLINE std::size_t sequence::share_begin(std::size_t rank, std::size_t co
   return std::min(rank * packs::aligned((count + ranks_ - 1) / ranks_, line), count);
 }
 
-COHORT_INLINE unsigned sequence::advance(std::vector<ended_call>& ended) {
+COHORT_INLINE unsigned sequence::advance(std::vector<ended_call>& ended, bool aside) {
   if (first_ == calls_.size()) return 0;
-  if (differs_on_ >= 0) return finish(ended) ? 1 : 0;  // what all ranks have reduced
-  const unsigned laid = lay() ? 1 : 0;
-  const unsigned reduced = reduce() ? 1 : 0;
-  return laid + reduced + (finish(ended) ? 1 : 0);
+  if (differs_on_ >= 0) return finish(ended, aside) ? 1 : 0;  // what all ranks have reduced
+  const unsigned laid = lay(aside) ? 1 : 0;
+  const unsigned reduced = reduce(aside) ? 1 : 0;
+  return laid + reduced + (finish(ended, aside) ? 1 : 0);
 }
 
 COHORT_INLINE bool sequence::forget(const comm::request_operation& op) noexcept {
@@ -160,13 +160,14 @@ COHORT_INLINE std::string sequence::mismatch() const {
 
 // ---- a rank's part goes into its buffer --------------------------------------------------------
 
-COHORT_INLINE bool sequence::lay() {
+COHORT_INLINE bool sequence::lay(bool aside) {
   if (entered_ - ended_ == calls_.size() - first_) return false;
   if (laid_ - left_ == depth) return false;
   if (laid_ >= depth && !all_reached(&progress_line::left, laid_ - depth + 1, all_left_)) {
     return false;
   }
   const pending_call& call = calls_[first_ + (entered_ - ended_)];
+  if (aside && !call.only_copies()) return false;
   const std::size_t room = chunk_ / call.size / pieces(call.what.kind, ranks_);
   chunk_of& one = under_way_[laid_ % depth];
   one.call = entered_;
@@ -248,11 +249,12 @@ COHORT_INLINE void sequence::run(pending_call& call, std::byte* out, std::size_t
   }
 }
 
-COHORT_INLINE bool sequence::reduce() {
+COHORT_INLINE bool sequence::reduce(bool aside) {
   if (reduced_ == laid_ || !all_reached(&progress_line::laid, reduced_ + 1, all_laid_)) {
     return false;
   }
   const chunk_of& one = under_way_[reduced_ % depth];
+  if (aside && !call_of(one).only_copies()) return false;
   if (!all_agree(one)) return false;
   if (one.shared) {
     pending_call& call = call_of(one);
@@ -267,9 +269,10 @@ COHORT_INLINE bool sequence::reduce() {
 
 // ---- the result goes to its place --------------------------------------------------------------
 
-COHORT_INLINE bool sequence::finish(std::vector<ended_call>& ended) {
+COHORT_INLINE bool sequence::finish(std::vector<ended_call>& ended, bool aside) {
   if (left_ == reduced_) return false;
   const chunk_of one = under_way_[left_ % depth];
+  if (aside && !call_of(one).only_copies()) return false;
   if (one.shared && !all_reached(&progress_line::reduced, left_ + 1, all_reduced_)) return false;
   copy_out(call_of(one), one, left_);
   lines_[rank_].left.store(++left_, std::memory_order_release);
