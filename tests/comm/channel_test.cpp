@@ -2,24 +2,31 @@
 // SPDX-License-Identifier: BSL-1.0
 
 #include <cohort/comm/channel.hpp>
+#include <cohort/shm/memory.hpp>
 
 #include "support/catch.hpp"
 #include "support/world.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
 #include <system_error>
+#include <thread>
+#include <utility>
 #include <vector>
 
 using namespace std::chrono_literals;
 using namespace cohort_test;
 using cohort::comm::channel;
 using cohort::comm::channel_options;
+using cohort::comm::message_rings;
 using guard = cohort::comm::request_source::guard;
 
 namespace {
@@ -37,14 +44,16 @@ class mailbox final : public channel::client {
     std::string what;
   };
 
-  mailbox(cohort::communicator over, const channel_options& options)
+  mailbox(cohort::communicator over, const channel_options& options,
+          std::shared_ptr<message_rings> rings = nullptr)
       : over_(std::move(over)),
         queues_(static_cast<std::size_t>(over_.size())),
+        rings_(std::move(rings)),
         channel_(*this, options) {}
 
   void open(std::span<const int> peers = {}) {
     const guard hold(source());
-    channel_.open(over_, peers);
+    channel_.open(over_, peers, rings_);
     channel_.expect(true);
   }
   void post(int to, unsigned kind, std::vector<std::byte> bytes) {
@@ -116,8 +125,28 @@ class mailbox final : public channel::client {
 
   cohort::communicator over_;
   std::vector<std::vector<letter>> queues_;
+  std::shared_ptr<message_rings> rings_;
   channel channel_;
 };
+
+/// Null for MPI. Collective, and blocks.
+std::shared_ptr<message_rings> rings_of(const cohort::communicator& world, bool through_rings) {
+  if (!through_rings) return nullptr;
+  const cohort::mpi::lock calls;
+  const auto ranks = static_cast<std::size_t>(world.size());
+  struct kept {
+    cohort::shm::segment memory;
+    std::optional<message_rings> rings;
+  };
+  const auto made = std::make_shared<kept>();
+  if (world.rank() == 0) made->memory = cohort::shm::segment(message_rings::bytes(ranks));
+  cohort::shm::segment::address where = made->memory.where();
+  MPI_Bcast(&where, sizeof where, MPI_BYTE, 0, world.native());
+  if (world.rank() != 0) made->memory = cohort::shm::segment(where);
+  MPI_Barrier(world.native());
+  made->rings.emplace(made->memory.bytes(), world.rank(), world.size());
+  return {made, &*made->rings};
+}
 
 /// What that rank sends as its message of that number.
 std::vector<std::byte> text_of(int rank, int to, std::size_t number, std::size_t size) {
@@ -134,8 +163,9 @@ constexpr std::size_t sizes[] = {0, 1, 62, 63, 64, 65, 126, 127, 5000, 300, 0, 1
 
 TEST_CASE("messages of any length come in order, whole, and with their kinds") {
   const auto peers = GENERATE(false, true);  // named one by one, or any
-  on_world([peers](cohort::communicator world) -> asio::awaitable<void> {
-    mailbox box(world, {.fragment = 64});
+  const auto rings = GENERATE(false, true);
+  on_world([peers, rings](cohort::communicator world) -> asio::awaitable<void> {
+    mailbox box(world, {.fragment = 64}, rings_of(world, rings));
     std::vector<int> all;
     for (int rank = 0; rank < world.size(); ++rank) all.push_back(rank);
     box.open(peers ? std::span<const int>(all) : std::span<const int>());
@@ -166,10 +196,11 @@ TEST_CASE("messages of any length come in order, whole, and with their kinds") {
 }
 
 TEST_CASE("a message in between passes the rest of a long one") {
-  on_world([](cohort::communicator world) -> asio::awaitable<void> {
+  const auto rings = GENERATE(false, true);
+  on_world([rings](cohort::communicator world) -> asio::awaitable<void> {
     constexpr std::size_t fragment = 100'000;  // no MPI sends so much before it is received
     constexpr std::size_t size = 3 * fragment;
-    mailbox box(world, {.fragment = fragment});
+    mailbox box(world, {.fragment = fragment}, rings_of(world, rings));
     if (world.rank() == 0) {
       box.open();
       box.post(1, 1, text_of(0, 1, 0, size));
@@ -193,9 +224,10 @@ TEST_CASE("a message in between passes the rest of a long one") {
 }
 
 TEST_CASE("what has been given up is not sent to its end, and the rest of a channel ends") {
-  on_world([](cohort::communicator world) -> asio::awaitable<void> {
+  const auto rings = GENERATE(false, true);
+  on_world([rings](cohort::communicator world) -> asio::awaitable<void> {
     constexpr std::size_t fragment = 100'000;
-    mailbox box(world, {.fragment = fragment});
+    mailbox box(world, {.fragment = fragment}, rings_of(world, rings));
     if (world.rank() == 0) {
       box.open();
       box.post(1, 1, text_of(0, 1, 0, 3 * fragment));
@@ -212,7 +244,9 @@ TEST_CASE("what has been given up is not sent to its end, and the rest of a chan
       CHECK(box.received_.size() == 1);
       CHECK(box.received_[0].kind == 2);
     }
-    if (world.rank() == 0) CHECK(box.get().statistics().messages_sent == 2);
+    // One fragment, or what a ring has room for, and the word.
+    const std::uint64_t fragments = box.get().statistics().messages_sent;
+    if (world.rank() == 0) CHECK((rings ? fragments > 1 && fragments < 10 : fragments == 2));
   });
 }
 
@@ -260,8 +294,9 @@ TEST_CASE("nothing of a rank is taken that has sent what is no message, or too m
 }
 
 TEST_CASE("the next message waits while its owner pauses") {
-  on_world([](cohort::communicator world) -> asio::awaitable<void> {
-    mailbox box(world, {});
+  const auto rings = GENERATE(false, true);
+  on_world([rings](cohort::communicator world) -> asio::awaitable<void> {
+    mailbox box(world, {}, rings_of(world, rings));
     box.pauses_ = true;
     box.open();
     const int to = right_of(world);
@@ -269,7 +304,7 @@ TEST_CASE("the next message waits while its owner pauses") {
     box.post(to, 2, {});
     co_await box.until_received(1);
     // It has come, and nobody has posted a receive for it.
-    for (int has_come = 0; has_come == 0;) {
+    for (int has_come = rings ? 1 : 0; has_come == 0;) {
       {
         const cohort::mpi::lock calls;
         MPI_Iprobe(left_of(world), 0, world.native(), &has_come, MPI_STATUS_IGNORE);
@@ -291,8 +326,9 @@ TEST_CASE("the next message waits while its owner pauses") {
 }
 
 TEST_CASE("a channel may be closed while it pauses") {
-  on_world([](cohort::communicator world) -> asio::awaitable<void> {
-    mailbox box(world, {});
+  const auto rings = GENERATE(false, true);
+  on_world([rings](cohort::communicator world) -> asio::awaitable<void> {
+    mailbox box(world, {}, rings_of(world, rings));
     box.pauses_ = true;
     box.open();
     box.post(right_of(world), 1, {});
@@ -305,9 +341,10 @@ TEST_CASE("a channel may be closed while it pauses") {
 }
 
 TEST_CASE("an engine whose channels expect nothing makes no lap until a message comes") {
+  const auto rings = GENERATE(false, true);
   asio::io_context io;
   cohort::communicator world(io);
-  mailbox box(world, {});
+  mailbox box(world, {}, rings_of(world, rings));
   run(io,
       [](mailbox& here, asio::io_context& loop, cohort::communicator all) -> asio::awaitable<void> {
         here.open();
@@ -334,4 +371,37 @@ TEST_CASE("an engine whose channels expect nothing makes no lap until a message 
   }
   io.run();
   CHECK(box.get().operations() == 0);
+}
+
+TEST_CASE("a ring carries messages of any length in order, whoever is faster") {
+  constexpr int ranks = 2;
+  std::vector<std::byte> memory(message_rings::bytes(ranks) + message_rings::line);
+  void* at = memory.data();
+  std::size_t room = memory.size();
+  std::align(message_rings::line, message_rings::bytes(ranks), at, room);
+  const std::span shared(static_cast<std::byte*>(at), message_rings::bytes(ranks));
+  message_rings sender(shared, 0, ranks);
+  message_rings receiver(shared, 1, ranks);
+  constexpr std::size_t messages = 20'000;
+  const auto size_of = [&](std::size_t number) {
+    return number % 7 == 0 ? number % (sender.longest() + 1) : number % 130;
+  };
+  std::thread other([&] {
+    for (std::size_t number = 0; number < messages; ++number) {
+      const std::vector<std::byte> text(size_of(number), static_cast<std::byte>(number));
+      while (!sender.send(1, text)) std::this_thread::yield();
+    }
+  });
+  std::size_t wrong = 0;
+  for (std::size_t number = 0; number < messages; ++number) {
+    const std::vector<std::byte> expected(size_of(number), static_cast<std::byte>(number));
+    const auto check = [&](std::span<const std::byte> text) {
+      if (!std::equal(text.begin(), text.end(), expected.begin(), expected.end())) ++wrong;
+    };
+    while (!receiver.receive(0, check)) std::this_thread::yield();
+  }
+  other.join();
+  CHECK(wrong == 0);
+  CHECK(!receiver.receive(0, [](std::span<const std::byte>) {}));
+  CHECK(!sender.receive(1, [](std::span<const std::byte>) {}));  // nothing comes the other way
 }

@@ -159,16 +159,22 @@ class backend_maker {
   virtual void join(const address& of) = 0;
   /// What is used if all ranks can. Throws as `begin`.
   [[nodiscard]] virtual std::shared_ptr<any_backend> end() = 0;
-  /// Eight bytes that all ranks share, from `end` on for as long as what that has made.
-  [[nodiscard]] virtual switch_point::word& shared_word() noexcept = 0;
+  /// Memory of zeros that all ranks share beside what the backend needs, as much as was asked for,
+  /// from `end` on for as long as what that has made.
+  [[nodiscard]] virtual std::span<std::byte> beside() noexcept = 0;
   /// All ranks have come to `end`.
   virtual void all_have_joined() noexcept = 0;
 };
 
-/// Makes the maker for one of `ranks` of a communicator on `engine`, of a backend that has so many
-/// orders (see collective_call).
+/// What is to be opened.
+struct backend_wish {
+  std::uint32_t orders = 1;      ///< see collective_call
+  std::size_t bytes_beside = 0;  ///< a multiple of 64
+};
+
+/// Makes the maker for one of `ranks` of a communicator on `engine`.
 using new_backend_maker = std::unique_ptr<backend_maker> (*)(progress::engine& engine, int rank,
-                                                             int ranks, std::uint32_t orders);
+                                                             int ranks, const backend_wish& wish);
 /// Null where the program does not include the layer that has one.
 inline std::atomic<new_backend_maker> node_backend_maker{nullptr};
 /// True where the program includes verbs that bring device memory to MPI: then ranks whose data lie

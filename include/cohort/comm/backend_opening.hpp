@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -29,8 +30,11 @@ namespace cohort::comm {
 /// that can. Every rank knows the same without asking. *Requires* `over` to be open.
 [[nodiscard]] bool chooses_backend(const communicator_state& over) noexcept;
 
-/// What was opened; null on all ranks if one of them cannot.
-using opened_backend = std::shared_ptr<any_backend>;
+/// What was opened; nothing on all ranks if one of them cannot.
+struct opened_backend {
+  std::shared_ptr<any_backend> backend;
+  std::span<std::byte> beside;  ///< lives as long as the backend
+};
 
 namespace detail {
 
@@ -58,10 +62,10 @@ inline void log_choice(const communicator& over, std::string_view what_for, cons
 }  // namespace detail
 
 /// As far as a rank comes alone: the memory is there, and mapped. The ranks of `over` do nothing
-/// else meanwhile on `beside`, which has the same. `orders`: sequences of collectives.
+/// else meanwhile on `beside`, which has the same.
 template <std::same_as<communicator> Communicator>
 progress::look_task<backend_offer> offer_backend(Communicator over, MPI_Comm beside,
-                                                 std::uint32_t orders) {
+                                                 backend_wish wish) {
   const int rank = over.rank();
   backend_offer mine;
   bool failed = false;
@@ -78,7 +82,7 @@ progress::look_task<backend_offer> offer_backend(Communicator over, MPI_Comm bes
   };
   attempt([&] {
     const new_backend_maker make = node_backend_maker.load(std::memory_order_relaxed);
-    mine.maker = make(over.state()->engine, rank, over.size(), orders);
+    mine.maker = make(over.state()->engine, rank, over.size(), wish);
   });
 
   struct {
@@ -101,9 +105,8 @@ progress::look_task<backend_offer> offer_backend(Communicator over, MPI_Comm bes
 /// rank cannot, rank 0 logs which and why.
 template <std::same_as<communicator> Communicator>
 progress::look_task<opened_backend> open_backend_together(Communicator over, MPI_Comm beside,
-                                                          std::uint32_t orders,
-                                                          const char* what_for) {
-  auto offering = offer_backend(over, beside, orders);
+                                                          backend_wish wish, const char* what_for) {
+  auto offering = offer_backend(over, beside, wish);
   backend_offer mine = co_await offering;
   const auto ranks = static_cast<std::uint64_t>(over.size());
   // Of the ranks that cannot, the lowest is named.
@@ -116,7 +119,7 @@ progress::look_task<opened_backend> open_backend_together(Communicator over, MPI
   if (lowest == 0) {
     mine.maker->all_have_joined();
     if (over.rank() == 0) detail::log_choice(over, what_for, {}, mine.made->name());
-    co_return mine.made;
+    co_return opened_backend{mine.made, mine.maker->beside()};
   }
   const int first = static_cast<int>(ranks - lowest);
   auto explaining = detail::tell(over, beside, mine.why.data(), mine.why.size(), first);

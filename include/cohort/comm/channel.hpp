@@ -7,6 +7,7 @@
 
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/fragments.hpp>
+#include <cohort/comm/message_rings.hpp>
 #include <cohort/progress/engine.hpp>
 
 #include <cstddef>
@@ -36,7 +37,7 @@ struct channel_options {
   bool one_by_one = false;
 };
 
-/// How much has gone over a channel. A message of MPI is one fragment.
+/// How much has gone over a channel. A message here is one fragment.
 struct channel_statistics {
   std::uint64_t messages_sent = 0;
   std::uint64_t bytes_sent = 0;
@@ -63,7 +64,8 @@ struct channel_statistics {
 /// closes outside of a look calls `engine().started()` after that. A message is received and sent
 /// within looks, so it costs no turn of the loop.
 /// *Cost*: a message of MPI for each fragment, and a system call for a rank that is parked or on
-/// another node; no allocation once buffers have grown. *Source*: `MPI_Isend`, `MPI_Irecv`.
+/// another node; no allocation once buffers have grown. Through rings in shared memory, two cache
+/// lines for a short message. *Source*: `MPI_Isend`, `MPI_Irecv`.
 class channel final : private look_hook {
  public:
   /// The owner of a channel. Called within looks. What one of these throws ends the operation that
@@ -94,8 +96,10 @@ class channel final : private look_hook {
   /// Begins to receive on `over`: from each of `peers` into a buffer of its own, or, if there are
   /// none, from any rank into one. The owner keeps `over` until MPI has given back all operations.
   /// Of named peers one can fail alone, where MPI tells which has. Throws `std::system_error` if
-  /// MPI refuses a receive. Nothing happens after `close`.
-  void open(const communicator& over, std::span<const int> peers = {});
+  /// MPI refuses a receive. Nothing happens after `close`. With `rings`, of all ranks of `over`,
+  /// everything goes through these.
+  void open(const communicator& over, std::span<const int> peers = {},
+            std::shared_ptr<message_rings> rings = nullptr);
 
   /// Whether a message to that rank is under way. Until it has left, the next one has to wait.
   [[nodiscard]] bool sending(int to) const noexcept {
@@ -103,10 +107,10 @@ class channel final : private look_hook {
     return one != nullptr && one->sending;
   }
   [[nodiscard]] bool sending() const noexcept { return under_way_ != 0; }
-  /// Whether MPI has the whole of it by now.
+  /// Whether MPI, or a ring, has the whole of it by now.
   [[nodiscard]] bool all_posted(int to) const noexcept {
     const peer* const one = peers_[index(to)].get();
-    return one == nullptr || one->out.all_taken();
+    return one == nullptr || (one->out.all_taken() && one->fragment.empty());
   }
   /// The next message to that rank, for its bytes to be appended.
   /// *Requires* `open` before, as all that names a rank does, and `!sending(to)`.
@@ -137,7 +141,7 @@ class channel final : private look_hook {
   [[nodiscard]] bool receives() const noexcept { return !receives_.empty(); }
 
   [[nodiscard]] const channel_statistics& statistics() const noexcept { return statistics_; }
-  /// Messages of MPI so far to that rank.
+  /// Fragments so far to that rank.
   [[nodiscard]] std::uint64_t messages_to(int to) const noexcept {
     const peer* const one = peers_[index(to)].get();
     return one == nullptr ? 0 : one->messages;
@@ -149,13 +153,21 @@ class channel final : private look_hook {
     explicit peer(std::size_t longest) noexcept : in(longest) {}
     outgoing_message out;
     message_assembly in;
-    std::uint64_t messages = 0;  // of MPI, to it
+    std::uint64_t messages = 0;  // fragments, to it
     bool sending = false;
+    // With rings: what there was no room for.
+    std::span<const std::byte> fragment;             // of the message under way
+    std::vector<std::vector<std::byte>> in_between;  // messages
+    bool waits = false;                              // one of these is there
   };
 
   static std::size_t index(int rank) noexcept { return static_cast<std::size_t>(rank); }
   [[nodiscard]] peer& at(int rank);
   std::size_t at_look() override;
+  std::size_t at_every_look() override;
+  void take(int from, std::span<const std::byte> fragment);
+  void count_fragment(peer& to, std::size_t bytes) noexcept;
+  bool fill_ring(int to);
   int post_receive(control_operation& op);
   bool received(control_operation& op);
   int post_fragment(int to, std::span<const std::byte> fragment, MPI_Request& request);
@@ -172,7 +184,9 @@ class channel final : private look_hook {
   communicator_state* over_ = nullptr;  // null before it is opened, and after its end
   int rank_ = -1;
   std::vector<std::unique_ptr<peer>> peers_;  // by rank, made when they are first needed
-  std::vector<control_operation*> receives_;
+  std::vector<control_operation*> receives_;  // also with rings: the engine counts them
+  std::shared_ptr<message_rings> rings_;
+  std::vector<int> from_;                     // whose rings are looked at
   std::unique_ptr<control_operation> spare_;  // for the next send that does not leave at once
   std::size_t operations_ = 0;
   std::size_t under_way_ = 0;  // messages

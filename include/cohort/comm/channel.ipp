@@ -80,6 +80,20 @@ COHORT_INLINE channel::~channel() {
   over_->source.forget(*this);
 }
 
+COHORT_INLINE std::size_t channel::at_every_look() {
+  std::size_t found = 0;
+  for (std::size_t i = 0; i < from_.size(); ++i) {
+    const int from = from_[i];
+    while (!paused_ && !closing_ && rings_->receive(from, [&](std::span<const std::byte> fragment) {
+      take(from, fragment);
+    })) {
+      ++found;
+    }
+  }
+  if (found != 0 && over_ != nullptr) over_->engine.attend();
+  return found;
+}
+
 COHORT_INLINE channel::peer& channel::at(int rank) {
   std::unique_ptr<peer>& one = peers_[index(rank)];
   if (!one) one = std::make_unique<peer>(options_.longest);
@@ -93,6 +107,17 @@ COHORT_INLINE void channel::wake_receiver(int to) const noexcept {
 /// A message that MPI has not taken yet needs a receiver that is awake, and the receiver may fall
 /// asleep again before it has helped.
 COHORT_INLINE std::size_t channel::at_look() {
+  bool had_some = false;
+  for (std::size_t to = 0; rings_ && to < peers_.size(); ++to) {
+    if (!peers_[to] || !peers_[to]->waits) continue;
+    had_some = true;
+    if (fill_ring(static_cast<int>(to)) && !closing_) client_.sent(static_cast<int>(to));
+  }
+  if (had_some && closing_ && operations_ == 0) {
+    let_go();
+    client_.settled();
+    return 0;
+  }
   if (under_way_ == 0) return 0;
   const auto now = progress::engine::clock::now();  // the engine's stands still at the end
   const bool due = now - rung_ >= std::chrono::milliseconds(1);
@@ -106,7 +131,8 @@ COHORT_INLINE std::size_t channel::at_look() {
 
 // ---- receives -----------------------------------------------------------------------------------
 
-COHORT_INLINE void channel::open(const communicator& over, std::span<const int> peers) {
+COHORT_INLINE void channel::open(const communicator& over, std::span<const int> peers,
+                                 std::shared_ptr<message_rings> rings) {
   if (closing_) return;
   over_ = over.state();
   rank_ = over.rank();
@@ -116,6 +142,12 @@ COHORT_INLINE void channel::open(const communicator& over, std::span<const int> 
   const int any = MPI_ANY_SOURCE;
   const auto from = peers.empty() ? std::span<const int>(&any, 1) : peers;
   receives_.reserve(from.size());
+  if (rings) {
+    from_.assign(peers.begin(), peers.end());
+    for (int rank = 0; peers.empty() && rank < over.size(); ++rank) from_.push_back(rank);
+    rings_ = std::move(rings);
+    source.look_always(*this);
+  }
   for (const int rank : from) {
     auto op = std::make_unique<control_operation>(*this, rank, false);
     op->held.resize(options_.fragment);
@@ -141,14 +173,8 @@ COHORT_INLINE int channel::post_receive(control_operation& op) {
   return rc;
 }
 
-COHORT_INLINE bool channel::received(control_operation& op) {
-  if (closing_) return false;
-  over_->engine.attend();
+COHORT_INLINE void channel::take(int from, std::span<const std::byte> fragment) {
   ++statistics_.messages_received;
-  int count = 0;
-  MPI_Get_count(&op.status, MPI_BYTE, &count);
-  const int from = op.status.MPI_SOURCE;
-  const auto fragment = std::span<const std::byte>(op.held).first(static_cast<std::size_t>(count));
   try {
     const auto come = at(from).in.take(fragment);
     if (come.refused != nullptr) {
@@ -161,6 +187,15 @@ COHORT_INLINE bool channel::received(control_operation& op) {
     at(from).in.refuse();
     client_.malformed(from, "a message for which there is no memory");
   }
+}
+
+COHORT_INLINE bool channel::received(control_operation& op) {
+  if (closing_) return false;
+  over_->engine.attend();
+  int count = 0;
+  MPI_Get_count(&op.status, MPI_BYTE, &count);
+  take(op.status.MPI_SOURCE,
+       std::span<const std::byte>(op.held).first(static_cast<std::size_t>(count)));
   if (closing_) return false;
   op.waits = paused_;
   if (paused_) return true;
@@ -170,6 +205,7 @@ COHORT_INLINE bool channel::received(control_operation& op) {
 
 COHORT_INLINE void channel::resume() {
   if (!std::exchange(paused_, false)) return;
+  if (rings_) over_->source.at_next_look(*this);  // which looks at what has come meanwhile
   bool ended = false;
   for (std::size_t i = 0; i < receives_.size() && !closing_;) {
     control_operation* const op = receives_[i];
@@ -213,6 +249,13 @@ COHORT_INLINE std::vector<std::byte>& channel::message(int to) { return at(to).o
 COHORT_INLINE std::error_code channel::send(int to, unsigned kind) {
   if (over_ == nullptr) return errc::closed;
   peer& one = at(to);
+  if (rings_) {
+    one.out.finish(kind);
+    one.sending = true;
+    ++under_way_;
+    fill_ring(to);
+    return {};
+  }
   // Made before MPI has the message: it is needed if the message does not leave at once.
   if (!spare_) spare_ = std::make_unique<control_operation>(*this, -1, true);
   one.out.finish(kind);
@@ -250,11 +293,55 @@ COHORT_INLINE int channel::post_fragment(int to, std::span<const std::byte> frag
   over_->engine.attend_sent();
   const int rc = mpi::post::isend(fragment.data(), static_cast<MPI_Count>(fragment.size()),
                                   MPI_BYTE, to, options_.tag, over_->data.native(), &request);
-  if (rc != MPI_SUCCESS) return rc;
-  ++one.messages;
-  ++statistics_.messages_sent;
-  statistics_.bytes_sent += fragment.size();
+  if (rc == MPI_SUCCESS) count_fragment(one, fragment.size());
   return rc;
+}
+
+COHORT_INLINE void channel::count_fragment(peer& to, std::size_t bytes) noexcept {
+  ++to.messages;
+  ++statistics_.messages_sent;
+  statistics_.bytes_sent += bytes;
+}
+
+/// Moves what there is for that rank into its ring, as far as there is room, and at the next look
+/// what is left. True if that was the end of the message under way.
+COHORT_INLINE bool channel::fill_ring(int to) {
+  peer& one = at(to);
+  const std::uint64_t before = one.messages;
+  const std::size_t longest = std::min(options_.fragment, rings_->longest());
+  const bool was_sending = one.sending;
+  const auto push = [&](std::span<const std::byte> fragment) {
+    if (!rings_->send(to, fragment)) return false;
+    count_fragment(one, fragment.size());
+    return true;
+  };
+  bool has_room = true;
+  while (has_room && !one.in_between.empty()) {
+    has_room = push(one.in_between.front());
+    if (has_room) one.in_between.erase(one.in_between.begin());
+  }
+  while (has_room && one.sending) {
+    if (gives_up_) {
+      one.fragment = {};
+    } else if (one.fragment.empty() && !one.out.all_taken()) {
+      one.fragment = one.out.next(longest);
+    }
+    if (one.fragment.empty()) {
+      one.sending = false;
+      --under_way_;
+    } else if ((has_room = push(one.fragment))) {
+      one.fragment = {};
+    }
+  }
+  if (one.messages != before) {
+    over_->engine.attend();
+    wake_receiver(to);
+  }
+  const bool waits = one.sending || !one.in_between.empty();
+  if (waits != one.waits) operations_ += waits ? 1 : -1;
+  one.waits = waits;
+  if (waits) over_->source.at_next_look(*this);
+  return was_sending && !one.sending;
 }
 
 /// MPI has taken a fragment.
@@ -286,6 +373,12 @@ COHORT_INLINE bool channel::sent(control_operation& op) {
 COHORT_INLINE std::error_code channel::send_at_once(int to, unsigned kind,
                                                     std::span<const std::byte> message) {
   if (over_ == nullptr) return errc::closed;
+  if (rings_) {
+    if (message.size() >= rings_->longest()) return errc::message_too_long;
+    outgoing_message::in_between(at(to).in_between.emplace_back(), kind, message);
+    fill_ring(to);
+    return {};
+  }
   auto op = std::make_unique<control_operation>(*this, to, true);
   op->alone = true;
   outgoing_message::in_between(op->held, kind, message);

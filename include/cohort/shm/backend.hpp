@@ -99,9 +99,8 @@ asio::awaitable<backend> make_backend(Communicator world, backend_options option
 
 /// For communicators that choose their backend themselves: a comm::new_backend_maker, which this
 /// header puts in its place.
-[[nodiscard]] std::unique_ptr<comm::backend_maker> automatic_backend_maker(progress::engine& engine,
-                                                                           int rank, int ranks,
-                                                                           std::uint32_t orders);
+[[nodiscard]] std::unique_ptr<comm::backend_maker> automatic_backend_maker(
+    progress::engine& engine, int rank, int ranks, const comm::backend_wish& wish);
 
 namespace detail {
 

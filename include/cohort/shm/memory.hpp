@@ -9,7 +9,6 @@
 #include <cohort/core/process.hpp>
 #include <cohort/mpi/native.hpp>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -50,10 +49,6 @@ class segment {
   [[nodiscard]] const address& where() const noexcept { return where_; }
   /// All have mapped it: from now on nobody else can.
   void seal() noexcept;
-  /// Eight bytes beside those for use.
-  [[nodiscard]] std::atomic<std::uint64_t>& word() const noexcept {
-    return *reinterpret_cast<std::atomic<std::uint64_t>*>(base_ + header / 2);
-  }
   [[nodiscard]] std::span<std::byte> bytes() const noexcept {
     return {base_ == nullptr ? nullptr : base_ + header, static_cast<std::size_t>(where_.bytes)};
   }

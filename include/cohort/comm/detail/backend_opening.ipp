@@ -35,6 +35,10 @@ inline constexpr std::uint64_t collectives_before_opening = 16;
 /// And how many it begins while it asks whether the other ranks have come, too.
 inline constexpr std::uint64_t collectives_of_patience = 10'000;
 
+[[nodiscard]] inline switch_point switch_of(backend_offer& offer, int ranks) noexcept {
+  return {*reinterpret_cast<switch_point::word*>(offer.maker->beside().data()), ranks};
+}
+
 /// This rank has done what it can alone. With the guard held.
 struct opening_end {
   communicator_state* of;
@@ -42,7 +46,7 @@ struct opening_end {
   void operator()(const std::exception_ptr& failed, backend_offer mine) const {
     if (of->choosing != backend_choosing::under_way) return;
     if (mine.made) {
-      switch_point(mine.maker->shared_word(), of->data.size()).join(of->collectives);
+      detail::switch_of(mine, of->data.size()).join(of->collectives);
       of->offer = std::make_unique<backend_offer>(std::move(mine));
       return;
     }
@@ -63,12 +67,13 @@ COHORT_INLINE void communicator_state::choose_backend() {
     choosing = backend_choosing::over;
     if (!chooses_backend(*this)) return;
     choosing = backend_choosing::under_way;
-    progress::begin_look_task(offer_backend(communicator::of(*this), exchange.native(), 1),
+    progress::begin_look_task(offer_backend(communicator::of(*this), exchange.native(),
+                                            {.orders = 1, .bytes_beside = 64}),
                               {.verb = "backend"}, detail::opening_end{this});
     return;
   }
   if (!offer) return;  // MPI still works on it
-  switch_point common(offer->maker->shared_word(), data.size());
+  switch_point common = detail::switch_of(*offer, data.size());
   if (common.is_behind(collectives)) {
     if (data.rank() == 0) {
       detail::log_choice(communicator::of(*this), "communicator", {}, offer->made->name());

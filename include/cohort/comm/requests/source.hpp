@@ -106,6 +106,8 @@ class look_hook {
   look_hook& operator=(const look_hook&) = delete;
   /// Returns how many operations it has handed to the engine as complete.
   virtual std::size_t at_look() = 0;
+  /// At every look from `look_always` on; the same.
+  virtual std::size_t at_every_look() { return 0; }
   /// Now and then while something is pending, if it watches.
   virtual void at_tick(progress::engine::clock::time_point) {}
   /// For reports, if it watches: what somebody waits for here, a line for each as
@@ -139,9 +141,12 @@ class look_hooks {
   }
   /// Calls `hook.at_tick()` at the engine's ticks until it is forgotten.
   void watch(look_hook& hook) { watching_.push_back(&hook); }
+  /// Calls `hook.at_every_look()` until it is forgotten.
+  void look_always(look_hook& hook) { always_.push_back(&hook); }
   /// Neither at a look nor at a tick any more.
   void forget(look_hook& hook) noexcept {
     std::erase(watching_, &hook);
+    std::erase(always_, &hook);
     if (!hook.waits_) return;
     look_hook* before = nullptr;
     for (look_hook* at = first_; at != &hook; at = at->next_) before = at;
@@ -159,9 +164,10 @@ class look_hooks {
   /// Calls those that wait; what they add waits for the next time. Returns how many operations they
   /// have handed to the engine as complete.
   std::size_t run_due() {
-    if (first_ == nullptr) [[likely]]
-      return 0;
     std::size_t done = 0;
+    for (std::size_t i = 0; i < always_.size(); ++i) done += always_[i]->at_every_look();
+    if (first_ == nullptr) [[likely]]
+      return done;
     last_due_ = last_;
     while (first_ != nullptr && last_due_ != nullptr) {
       look_hook* hook = first_;
@@ -189,6 +195,7 @@ class look_hooks {
   look_hook* last_ = nullptr;
   look_hook* last_due_ = nullptr;  // of those that this look calls
   std::vector<look_hook*> watching_;
+  std::vector<look_hook*> always_;
 };
 
 /// Lets one thread at a time call MPI and touch what a source keeps: by the process-wide lock at

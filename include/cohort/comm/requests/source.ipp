@@ -194,6 +194,7 @@ COHORT_INLINE progress::park_result request_source::park(progress::ready_queue& 
   const bool rings = bell_.may_park();
   if (!begin_lap(ready)) return progress::park_result::busy;
   if (rings) bell_.set_parked(1, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // before what lies in shared memory is read
   // Open MPI's MPI_Testsome makes progress after it has looked: what has arrived may be taken in by
   // one look and reported by the next.
   std::size_t found = 0;

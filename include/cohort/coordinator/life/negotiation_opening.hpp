@@ -101,7 +101,7 @@ class negotiation_opening {
                               [this, made = std::move(made)](const std::exception_ptr& why,
                                                              comm::opened_backend by) mutable {
                                 const comm::request_source::guard held(log_.source);
-                                log_.backend = std::move(by);
+                                use(std::move(by));
                                 if (why) {
                                   log_.faults.break_down(why);
                                 } else if (!log_.faults.broken) {
@@ -139,8 +139,16 @@ class negotiation_opening {
     std::vector<std::pair<std::string, std::uint64_t>> facts;  // of the backend for devices
   };
   [[nodiscard]] auto choose_backend(const char* what_for) {
-    return comm::open_backend_together(log_.control, log_.control.state()->exchange.native(),
-                                       1 + log_.options.slots, what_for);
+    const comm::backend_wish wish{
+        .orders = 1 + log_.options.slots,
+        .bytes_beside = comm::message_rings::bytes(static_cast<std::size_t>(log_.size))};
+    return comm::open_backend_together(log_.control, log_.control.state()->exchange.native(), wish,
+                                       what_for);
+  }
+  void use(comm::opened_backend chosen) {
+    if (!chosen.backend) return;
+    log_.backend = std::move(chosen.backend);
+    log_.neighbours.use_rings(chosen.beside);
   }
   /// Makes the communicators of a negotiation and compares the options of its ranks. [protocol D3]
   [[nodiscard]] progress::look_task<> open_with_others() {
@@ -158,7 +166,8 @@ class negotiation_opening {
     if (!co_await comparing) co_return;
     if (!log_.backend && !log_.device && comm::chooses_backend(*log_.control.state())) {
       auto choosing = choose_backend("coordinator");
-      log_.backend = co_await choosing;
+      comm::opened_backend chosen = co_await choosing;
+      use(std::move(chosen));
     }
     communicator for_device;
     if (log_.device) {

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -53,11 +54,15 @@ class neighbours_in_tree final : private comm::channel::client {
     if (!shape.is_root()) edges_.push_back({shape.parent()});
     for (const int rank : shape.children()) edges_.push_back({rank});
   }
+  /// Before `open`: what goes to them goes through this memory, which all ranks share.
+  void use_rings(std::span<std::byte> shared) {
+    rings_ = std::make_shared<comm::message_rings>(shared, log_.rank, log_.size);
+  }
   /// Opens the channel to them; throws std::system_error.
   void open() {
     std::vector<int> all;
     for (const edge& one : edges_) all.push_back(one.rank);
-    if (!all.empty()) channel.open(log_.control, all);
+    if (!all.empty()) channel.open(log_.control, all, rings_);
   }
   [[nodiscard]] bool none() const noexcept { return edges_.empty(); }
   void flush() {
@@ -197,6 +202,7 @@ class neighbours_in_tree final : private comm::channel::client {
 
   negotiation<Any>& log_;
   std::vector<edge> edges_;
+  std::shared_ptr<comm::message_rings> rings_;
   clock::time_point answered_{};
 };
 

@@ -238,17 +238,17 @@ class group_list {
         0, group.view_.rank(), group.view_.size(), group.comm_.native(), {group.comm_.native()}};
     if (!comm::chooses_backend(*log_.control.state())) return group.open({});
     ++log_.life.openings;
-    progress::begin_look_task(
-        comm::open_backend_together(log_.control, group.comm_.native(), 1, "persistent group"),
-        {.verb = "persistent_group"},
-        [this, opens = group.shared_from_this()](const std::exception_ptr& why,
-                                                 comm::opened_backend by) {
-          const comm::request_source::guard held(log_.source);
-          if (why) log_.faults.break_down(why);
-          opens->open(std::move(by));
-          --log_.life.openings;
-          log_.life.check_released();
-        });
+    progress::begin_look_task(comm::open_backend_together(log_.control, group.comm_.native(),
+                                                          comm::backend_wish(), "persistent group"),
+                              {.verb = "persistent_group"},
+                              [this, opens = group.shared_from_this()](
+                                  const std::exception_ptr& why, comm::opened_backend by) {
+                                const comm::request_source::guard held(log_.source);
+                                if (why) log_.faults.break_down(why);
+                                opens->open(std::move(by.backend));
+                                --log_.life.openings;
+                                log_.life.check_released();
+                              });
   }
   // [protocol H4] Each rank makes up the starts that others have made, which completes these inside
   // MPI.

@@ -197,7 +197,7 @@ class plane {
     planes_->pending.fetch_sub(ended.size() - before, std::memory_order_relaxed);
   }
   void seal() noexcept { memory_.seal(); }
-  [[nodiscard]] std::atomic<std::uint64_t>& word() const noexcept { return memory_.word(); }
+  [[nodiscard]] std::span<std::byte> memory() const noexcept { return memory_.bytes(); }
   /// For as long as its memory.
   void keep(std::shared_ptr<const void> what) noexcept { kept_ = std::move(what); }
   [[nodiscard]] const std::vector<sequence>& sequences() const noexcept { return sequences_; }
@@ -353,15 +353,18 @@ COHORT_INLINE void source::list(progress::pending_lines& lines) {
 /// Makes the plane of one rank.
 class plane_maker {
  public:
-  plane_maker(source& by, int rank, int ranks, const backend_options& options)
+  /// `beside`: bytes at the end of the segment that are not the plane's.
+  plane_maker(source& by, int rank, int ranks, const backend_options& options,
+              std::size_t beside = 0)
       : by_(by),
         rank_(static_cast<std::size_t>(rank)),
         ranks_(static_cast<std::size_t>(ranks)),
-        options_(options) {}
+        options_(options),
+        beside_(beside) {}
 
   /// On the rank that has the segment.
   [[nodiscard]] segment::address begin() {
-    segment memory(options_.orders * sequence::bytes(ranks_, options_.chunk));
+    segment memory(options_.orders * sequence::bytes(ranks_, options_.chunk) + beside_);
     const segment::address where = memory.where();
     make(std::move(memory));
     return where;
@@ -378,6 +381,7 @@ class plane_maker {
   std::size_t rank_;
   std::size_t ranks_;
   backend_options options_;
+  std::size_t beside_;
   std::shared_ptr<plane> made_;
 };
 
@@ -479,9 +483,12 @@ namespace detail {
 
 class automatic_maker final : public comm::backend_maker {
  public:
-  automatic_maker(progress::engine& engine, int rank, int ranks, std::uint32_t orders)
-      : maker_(asio::use_service<source>(engine.context()), rank, ranks, {.orders = orders}),
-        bytes_(orders * sequence::bytes(1, backend_options().chunk)) {}
+  automatic_maker(progress::engine& engine, int rank, int ranks, const comm::backend_wish& wish)
+      : maker_(asio::use_service<source>(engine.context()), rank, ranks, {.orders = wish.orders},
+               wish.bytes_beside),
+        beside_(wish.bytes_beside),
+        bytes_(wish.orders * sequence::bytes(1, backend_options().chunk) +
+               wish.bytes_beside / static_cast<std::size_t>(ranks)) {}
 
   address begin() override {
     share_ = std::make_shared<automatic_memory>(bytes_);
@@ -501,21 +508,21 @@ class automatic_maker final : public comm::backend_maker {
     maker_.made()->keep(std::move(share_));
     return std::make_shared<comm::backend_holder<backend>>(backend(maker_.made(), std::string()));
   }
-  comm::switch_point::word& shared_word() noexcept override { return maker_.made()->word(); }
+  std::span<std::byte> beside() noexcept override { return maker_.made()->memory().last(beside_); }
   void all_have_joined() noexcept override { maker_.made()->seal(); }
 
  private:
   plane_maker maker_;
+  std::size_t beside_;
   std::size_t bytes_;
   std::shared_ptr<automatic_memory> share_;
 };
 
 }  // namespace detail
 
-COHORT_INLINE std::unique_ptr<comm::backend_maker> automatic_backend_maker(progress::engine& engine,
-                                                                           int rank, int ranks,
-                                                                           std::uint32_t orders) {
-  return std::make_unique<detail::automatic_maker>(engine, rank, ranks, orders);
+COHORT_INLINE std::unique_ptr<comm::backend_maker> automatic_backend_maker(
+    progress::engine& engine, int rank, int ranks, const comm::backend_wish& wish) {
+  return std::make_unique<detail::automatic_maker>(engine, rank, ranks, wish);
 }
 
 template <std::same_as<communicator> Communicator>
