@@ -26,6 +26,8 @@ BEGIN {
   more["cohort/device/completion.hpp", "progress"] = 1
   more["cohort/collectives.hpp", "shm"] = 1
   more["cohort/coordinator.hpp", "shm"] = 1
+  more["cohort/graph.hpp", "shm"] = 1
+  more["cohort/rendezvous.hpp", "shm"] = 1
   more["cohort/device/detail/completion.ipp", "progress"] = 1
   more["cohort/device/make_pinned.hpp", "progress"] = 1
 }

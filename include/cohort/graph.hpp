@@ -33,3 +33,6 @@
 #include <cohort/graph/task.hpp>
 #include <cohort/graph/task_context.hpp>
 #include <cohort/graph/tasks.hpp>
+
+// What carries messages within a node, unless a communicator says otherwise.
+#include <cohort/shm.hpp>

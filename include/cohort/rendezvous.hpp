@@ -22,3 +22,6 @@
 #include <cohort/rendezvous/rendezvous.hpp>
 #include <cohort/rendezvous/table.hpp>
 #include <cohort/rendezvous/vocabulary.hpp>
+
+// What carries messages within a node, unless a communicator says otherwise.
+#include <cohort/shm.hpp>

@@ -37,7 +37,11 @@ cohort::coordinator_options small_pieces() {
 }
 
 /// What MPI has been given.
-std::uint64_t bytes_of_mpi(const cohort::coordinator& coord) { return coord.stats().by_mpi.bytes; }
+template <class Set>
+std::uint64_t bytes_moved(const Set& set) {
+  const cohort::coordinator_statistics done = set.stats();
+  return done.by_mpi.bytes + done.by_backend.bytes;
+}
 
 /// This rank's part of what reduce_scatter reduces.
 template <class T>
@@ -62,7 +66,7 @@ TEMPLATE_TEST_CASE("what 16 bits hold is reduced exactly", "[coordinator][compre
         using T = TestType;
         const int n = coord.size();
         for (const std::size_t count : {0, 1, 7, 900, 5000, 100'003}) {
-          const std::uint64_t before = bytes_of_mpi(coord);
+          const std::uint64_t before = bytes_moved(coord);
           const std::vector<T> sum = exact_sum<T>(count, n);
           std::vector<T> data = exact<T>(count, coord.rank());
           co_await coord.all_reduce("in place", data, op::sum, compressed(how));
@@ -87,7 +91,7 @@ TEMPLATE_TEST_CASE("what 16 bits hold is reduced exactly", "[coordinator][compre
 
           const auto mine = co_await coord.reduce_scatter("parts", from, op::sum, compressed(how));
           CHECK(mine == part(sum, coord.rank(), n));
-          CHECK(bytes_of_mpi(coord) - before == 5 * count * sizeof(cohort::f16));
+          CHECK(bytes_moved(coord) - before == 5 * count * sizeof(cohort::f16));
         }
       },
       small_pieces());
@@ -222,9 +226,9 @@ TEST_CASE("the members of a bundle that can be are compressed", "[coordinator][c
         const std::int64_t whole = std::int64_t{1'000'001} * n + n * (n - 1) / 2;
 
         fill();
-        const std::uint64_t before = bytes_of_mpi(coord);
+        const std::uint64_t before = bytes_moved(coord);
         co_await coord.grouped_all_reduce(members(), op::sum, compressed(compression::bf16));
-        CHECK(bytes_of_mpi(coord) - before < data.large.size() * sizeof(double) / 2);
+        CHECK(bytes_moved(coord) - before < data.large.size() * sizeof(double) / 2);
         CHECK(data.whole == std::vector<std::int64_t>(5, whole));
         CHECK(data.small == exact_sum<float>(9, n));
         CHECK(data.large == exact_sum<double>(30'001, n));
@@ -318,10 +322,10 @@ TEST_CASE("process sets and persistent groups are compressed", "[coordinator][co
         if (set) {
           for (const std::size_t count : {9, 30'001}) {
             std::vector<float> data = exact<float>(count, set.rank());
-            const std::uint64_t before = set.stats().by_mpi.bytes;
+            const std::uint64_t before = bytes_moved(set);
             co_await set.all_reduce("w", data, op::sum, compressed(compression::bf16));
             CHECK(data == exact_sum<float>(count, set.size()));
-            CHECK(set.stats().by_mpi.bytes - before == count * sizeof(cohort::bf16));
+            CHECK(bytes_moved(set) - before == count * sizeof(cohort::bf16));
           }
           co_await set.shutdown();
         }
@@ -335,9 +339,9 @@ TEST_CASE("process sets and persistent groups are compressed", "[coordinator][co
           std::ranges::copy(exact<float>(w.size(), coord.rank()), w.begin());
           std::ranges::copy(exact<double>(v.size(), coord.rank()), v.begin());
           std::ranges::fill(k, 70'001);
-          const std::uint64_t before = bytes_of_mpi(coord);
+          const std::uint64_t before = bytes_moved(coord);
           co_await group.start();
-          CHECK(bytes_of_mpi(coord) - before < v.size() * sizeof(double) / 2);
+          CHECK(bytes_moved(coord) - before < v.size() * sizeof(double) / 2);
           CHECK(w == exact_sum<float>(9, coord.size()));
           CHECK(v == exact_sum<double>(30'001, coord.size()));
           CHECK(k == std::vector<int>(3, 70'001 * coord.size()));

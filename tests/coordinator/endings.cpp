@@ -95,7 +95,8 @@ int fault(int argc, char** argv) {
   try {
     asio::io_context io;
     cohort::use_engine(io, {.drain = 500ms});
-    cohort::communicator world(io);
+    cohort::communicator world(io,
+                               {.backend = cohort::backend_choice::mpi});  // one of its calls fails
     asio::co_spawn(io, train(world), cohort::rethrow);
     io.run();
   } catch (const std::exception& problem) {

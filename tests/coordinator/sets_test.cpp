@@ -177,7 +177,6 @@ TEST_CASE("persistent groups start in any order without a message", "[coordinato
     const auto many = co_await coord.make_persistent(cohort::bundle("many").add("large", large),
                                                      cohort::op::average);
     co_await coord.barrier();
-    CHECK(coord.stats().by_backend.operations == 0);  // there is none
     const auto before = coord.stats().messages_sent;
     for (int round = 0; round < 30; ++round) {
       a.assign(10, 1.0F);

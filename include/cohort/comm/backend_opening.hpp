@@ -7,6 +7,7 @@
 #include <cohort/comm/backend.hpp>
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/joint.hpp>
+#include <cohort/comm/message_rings.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/mpi/post.hpp>
 #include <cohort/progress/look_task.hpp>
@@ -23,6 +24,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 namespace cohort::comm {
 
@@ -51,11 +53,10 @@ inline void log_choice(const communicator& over, std::string_view what_for, cons
   static std::atomic<bool> warned{false};
   const std::string who = std::string(what_for) + " of " + std::to_string(over.size()) + " ranks: ";
   if (why.empty()) {
-    log::write(log::level::info, who + "its collectives go through " + std::string(name));
+    log::write(log::level::info, who + "goes through " + std::string(name));
   } else {
     const bool is_first = !warned.exchange(true, std::memory_order_relaxed);
-    log::write(is_first ? log::level::warning : log::level::info,
-               who + why + "; its collectives go through MPI");
+    log::write(is_first ? log::level::warning : log::level::info, who + why + "; goes through MPI");
   }
 }
 
@@ -129,6 +130,32 @@ progress::look_task<opened_backend> open_backend_together(Communicator over, MPI
     detail::log_choice(over, what_for, who + mine.why.data(), {});
   }
   co_return opened_backend();
+}
+
+/// Rings in what was opened with `message_rings::bytes(ranks)` beside it, which they keep.
+[[nodiscard]] inline std::shared_ptr<message_rings> rings_in(opened_backend made, int rank,
+                                                             int ranks) {
+  struct kept {
+    std::shared_ptr<any_backend> memory;
+    message_rings rings;
+  };
+  const message_rings rings(made.beside, rank, ranks);
+  const auto all = std::make_shared<kept>(kept{std::move(made.backend), rings});
+  return {all, &all->rings};
+}
+
+/// Rings between all ranks of `over`, if that chooses shared memory and all can; else null on all.
+/// Over its `exchange`, on which the ranks do nothing else meanwhile.
+template <std::same_as<communicator> Communicator>
+progress::look_task<std::shared_ptr<message_rings>> open_rings(Communicator over,
+                                                               const char* what_for) {
+  if (!chooses_backend(*over.state())) co_return nullptr;
+  const backend_wish wish{
+      .orders = 0, .bytes_beside = message_rings::bytes(static_cast<std::size_t>(over.size()))};
+  auto opening = open_backend_together(over, over.state()->exchange.native(), wish, what_for);
+  opened_backend made = co_await opening;
+  if (!made.backend) co_return nullptr;
+  co_return rings_in(std::move(made), over.rank(), over.size());
 }
 
 }  // namespace cohort::comm

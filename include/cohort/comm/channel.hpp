@@ -230,7 +230,8 @@ class mailbox final : public std::enable_shared_from_this<mailbox>, private chan
 
   /// Begins to receive, from any rank of the communicator. Throws cohort::error where MPI cannot be
   /// called.
-  COHORT_INLINE void open(std::weak_ptr<owner> whose);
+  COHORT_INLINE void open(std::weak_ptr<owner> whose,
+                          std::shared_ptr<message_rings> rings = nullptr);
   [[nodiscard]] bool sending(int to) const {
     const request_source::guard hold(over_.state()->source);
     return channel_.sending(to);

@@ -30,12 +30,12 @@ class mailbox::delivery final : public progress::operation {
   std::shared_ptr<mailbox> of_;
 };
 
-COHORT_INLINE void mailbox::open(std::weak_ptr<owner> whose) {
+COHORT_INLINE void mailbox::open(std::weak_ptr<owner> whose, std::shared_ptr<message_rings> rings) {
   {
     const request_source::guard hold(over_.state()->source);
     if (const std::error_code bad = usable()) throw std::system_error(bad, "mailbox");
     owner_ = std::move(whose);
-    channel_.open(over_);
+    channel_.open(over_, {}, std::move(rings));
     keep();
   }
   engine().started();

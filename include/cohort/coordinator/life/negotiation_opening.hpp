@@ -147,8 +147,8 @@ class negotiation_opening {
   }
   void use(comm::opened_backend chosen) {
     if (!chosen.backend) return;
-    log_.backend = std::move(chosen.backend);
-    log_.neighbours.use_rings(chosen.beside);
+    log_.backend = chosen.backend;
+    log_.neighbours.use(comm::rings_in(std::move(chosen), log_.rank, log_.size));
   }
   /// Makes the communicators of a negotiation and compares the options of its ranks. [protocol D3]
   [[nodiscard]] progress::look_task<> open_with_others() {

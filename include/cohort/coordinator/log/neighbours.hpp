@@ -54,10 +54,8 @@ class neighbours_in_tree final : private comm::channel::client {
     if (!shape.is_root()) edges_.push_back({shape.parent()});
     for (const int rank : shape.children()) edges_.push_back({rank});
   }
-  /// Before `open`: what goes to them goes through this memory, which all ranks share.
-  void use_rings(std::span<std::byte> shared) {
-    rings_ = std::make_shared<comm::message_rings>(shared, log_.rank, log_.size);
-  }
+  /// Before `open`: what goes to them goes through these.
+  void use(std::shared_ptr<comm::message_rings> rings) noexcept { rings_ = std::move(rings); }
   /// Opens the channel to them; throws std::system_error.
   void open() {
     std::vector<int> all;

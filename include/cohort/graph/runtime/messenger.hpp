@@ -47,11 +47,12 @@ class messenger {
       : all_(all), client_(whose), rank_(rank) {}
 
   /// `owner` hears of messages, and hands them on to this.
-  void open(communicator made, std::weak_ptr<comm::mailbox::owner> owner) {
+  void open(communicator made, std::shared_ptr<comm::message_rings> rings,
+            std::weak_ptr<comm::mailbox::owner> owner) {
     over_ = std::move(made);
     mailbox_ = std::make_shared<comm::mailbox>(
         over_, comm::channel_options{.send_verb = "graph_send", .receive_verb = "graph_recv"});
-    mailbox_->open(std::move(owner));
+    mailbox_->open(std::move(owner), std::move(rings));
   }
   [[nodiscard]] bool is_open() const noexcept { return mailbox_ != nullptr; }
 

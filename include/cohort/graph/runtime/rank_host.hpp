@@ -6,6 +6,7 @@
 /// One rank of the task graph on the engine: its scopes, and the turn in which it does what has
 /// become possible.
 
+#include <cohort/comm/backend_opening.hpp>
 #include <cohort/comm/joint.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/function_table.hpp>
@@ -179,6 +180,7 @@ class rank_host final : public host,
   /// The communicators, and the digest of the functions by rank.
   struct opening {
     communicator over;
+    std::shared_ptr<comm::message_rings> rings;
     std::vector<sha256_digest> programs;
   };
   static progress::look_task<opening> open_together(communicator world) {
@@ -189,6 +191,8 @@ class rank_host final : public host,
     made.programs.resize(static_cast<std::size_t>(made.over.size()));
     auto asking = comm::joint::all_gather(made.over, mine, made.programs);
     co_await asking;
+    auto opening_rings = comm::open_rings(made.over, "graph");
+    made.rings = co_await opening_rings;
     co_return made;
   }
   void try_to_open() {
@@ -204,7 +208,7 @@ class rank_host final : public host,
       }
     }
     if (others.empty()) {
-      messenger_.open(std::move(made.over),
+      messenger_.open(std::move(made.over), std::move(made.rings),
                       std::shared_ptr<comm::mailbox::owner>(this->shared_from_this(), this));
     } else {
       failure why;

@@ -5,6 +5,7 @@
 /// \file How a rendezvous is opened, how its steps are swept away, and how its ranks close
 /// together.
 
+#include <cohort/comm/backend_opening.hpp>
 #include <cohort/comm/joint.hpp>
 #include <cohort/core/crypto.hpp>
 #include <cohort/core/failure.hpp>
@@ -78,6 +79,8 @@ progress::look_task<> open_with_others(exchange_core<Any>& all, messenger<Any>& 
   std::vector<opening_facts> told(static_cast<std::size_t>(made.size()));
   auto telling = comm::joint::all_gather(made, own, told);
   co_await telling;
+  auto opening_rings = comm::open_rings(made, "rendezvous");
+  std::shared_ptr<comm::message_rings> rings = co_await opening_rings;
   const typename exchange_core<Any>::look_lock hold(all);
   if (const std::exception_ptr why = differing(all.node.rank(), told)) {
     by.break_down(why);
@@ -86,7 +89,7 @@ progress::look_task<> open_with_others(exchange_core<Any>& all, messenger<Any>& 
   std::vector<std::uint64_t> incarnations;
   for (const opening_facts& each : told) incarnations.push_back(each.incarnation);
   all.node.open_with(std::move(incarnations));
-  by.open(std::move(made));
+  by.open(std::move(made), std::move(rings));
   by.flush(true);
 }
 

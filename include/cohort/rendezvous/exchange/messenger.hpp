@@ -129,9 +129,9 @@ class messenger final : private comm::channel::client {
       : here_(all),
         channel_(*this, {.send_verb = "rendezvous_send", .receive_verb = "rendezvous_recv"}) {}
 
-  void open(communicator control) {
+  void open(communicator control, std::shared_ptr<comm::message_rings> rings) {
     control_ = std::move(control);
-    channel_.open(control_);
+    channel_.open(control_, {}, std::move(rings));
     ready_ = true;
   }
   [[nodiscard]] bool is_open() const noexcept { return ready_; }
