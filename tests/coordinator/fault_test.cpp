@@ -48,16 +48,10 @@ cohort::coordinator_options small_pieces() {
   return options;
 }
 
-/// Calls of MPI fail here, so MPI does everything.
-template <class Body>
-void on_world_of_mpi(Body body) {
-  cohort_test::on_world(body, {.backend = cohort::backend_choice::mpi});
-}
-
 /// `body(world, coord)` on at least `least` ranks, with a coordinator that has worked.
 template <class Body>
 void on_ranks(int least, const cohort::coordinator_options& options, Body body) {
-  on_world_of_mpi([&](communicator world) -> asio::awaitable<void> {
+  cohort_test::on_world_of_mpi([&](communicator world) -> asio::awaitable<void> {
     if (world.size() < least) co_return;
     coordinator coord(world, options);
     co_await works(coord, "before");
@@ -76,7 +70,7 @@ void on_ranks(int least, Body body) {
 TEST_CASE("a data operation that fails on one rank ends the coordinator on all",
           "[coordinator][failures]") {
   const cohort::log::capture lines;
-  on_world_of_mpi([&](communicator world) -> asio::awaitable<void> {
+  cohort_test::on_world_of_mpi([&](communicator world) -> asio::awaitable<void> {
     const int last = world.size() - 1;
     coordinator coord(world);
     co_await works(coord, "before");
@@ -128,7 +122,7 @@ TEST_CASE("a data operation that fails on all ranks", "[coordinator][failures]")
   const std::string function = GENERATE(as<std::string>{}, "MPI_Iallreduce", "MPI_Ibarrier",
                                         "MPI_Iallgather", "MPI_Iallgatherv", "MPI_Ireduce");
   const cohort::log::capture lines;
-  on_world_of_mpi([&](communicator world) -> asio::awaitable<void> {
+  cohort_test::on_world_of_mpi([&](communicator world) -> asio::awaitable<void> {
     coordinator coord(world);
     co_await works(coord, "before");
     std::vector<int> data(4, 1);
@@ -432,7 +426,7 @@ struct failing_backend {
 TEST_CASE("a backend that cannot start an operation ends the coordinator",
           "[coordinator][failures]") {
   const cohort::log::capture lines;
-  on_world_of_mpi([&](communicator world) -> asio::awaitable<void> {
+  cohort_test::on_world_of_mpi([&](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, failing_backend());
     co_await coord.join();  // which no backend is asked to do
     std::vector<int> data(4, 1);
@@ -479,7 +473,7 @@ TEST_CASE("a start of a persistent group that others have posted already",
           "[coordinator][failures]") {
   const bool packed = GENERATE(true, false);
   const cohort::log::capture lines;
-  on_world_of_mpi([&](communicator world) -> asio::awaitable<void> {
+  cohort_test::on_world_of_mpi([&](communicator world) -> asio::awaitable<void> {
     if (world.size() < 2) co_return;
     const int last = world.size() - 1;
     std::vector<int> a(4, 1);

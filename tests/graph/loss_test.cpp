@@ -197,7 +197,7 @@ TEST_CASE("a rank that is lost breaks the scope up, and close ends", "[graph][lo
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (size == 1) return;
   std::optional<graph::error> found;
-  cohort_test::on_world([&](cohort::communicator world) -> task {
+  cohort_test::on_world_of_mpi([&](cohort::communicator world) -> task {
     graph::tasks all(world);
     auto running = all.run("test", &loses, world);
     try {
@@ -218,7 +218,7 @@ TEST_CASE("a rank that has left breaks up a scope of others, which closes withou
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (size < 3) return;
   std::optional<graph::error> found;
-  cohort_test::on_world([&](cohort::communicator world) -> task {
+  cohort_test::on_world_of_mpi([&](cohort::communicator world) -> task {
     std::optional<graph::tasks> all(std::in_place, world);
     if (world.rank() == 0) {
       all.reset();
@@ -239,7 +239,7 @@ TEST_CASE("a rank that has left breaks up a scope of others, which closes withou
 }
 
 TEST_CASE("what waits is told by the homes of what it waits for", "[graph][loss]") {
-  cohort_test::on_world([&](cohort::communicator world) -> task {
+  cohort_test::on_world_of_mpi([&](cohort::communicator world) -> task {
     graph::tasks all(world);
     auto running = all.run("test", &waits, world);
     co_await std::move(running);
@@ -258,7 +258,7 @@ TEST_CASE("ranks that run another program are named, on all ranks", "[graph][los
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (size == 1) return;
-  cohort_test::on_world([&](cohort::communicator world) -> task {
+  cohort_test::on_world_of_mpi([&](cohort::communicator world) -> task {
     is_other_program = rank == 1 || rank == 3;
     const graph::tasks all(world);
     for (int i = 0; i < 2; ++i) {  // before they are known, and after

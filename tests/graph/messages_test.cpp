@@ -215,7 +215,7 @@ TEST_CASE("a uniform program sends each value once to each rank, and a digest to
   constexpr int windows = 3;
   for (const bool large : {false, true}) {
     needed all;
-    cohort_test::on_world([&](cohort::communicator world) -> task {
+    cohort_test::on_world_of_mpi([&](cohort::communicator world) -> task {
       const sent_messages sent(world.size());
       {
         graph::tasks graphs(world, graph::tasks_options{.eager = large ? 64U : 8192U});
@@ -245,7 +245,7 @@ TEST_CASE("a graph that runs again sends values and what the wave needs, and not
           "[graph][ranks]") {
   constexpr int rounds = 5;
   needed all;
-  cohort_test::on_world([&](cohort::communicator world) -> task {
+  cohort_test::on_world_of_mpi([&](cohort::communicator world) -> task {
     const sent_messages sent(world.size());
     {
       graph::tasks graphs(world);

@@ -10,6 +10,7 @@
 #include <cohort/progress/engine.hpp>
 
 #include <chrono>
+#include <utility>
 
 #include "support/run.hpp"
 
@@ -22,6 +23,14 @@ auto on_world(Body&& body, const cohort::communicator_options& options = {}) {
   asio::io_context io;
   cohort::communicator world(io, options);
   return run(io, body(world));
+}
+
+/// The same where a test looks at, or fails, calls of MPI.
+template <class Body>
+auto on_world_of_mpi(Body&& body) {
+  cohort::communicator_options options;
+  options.backend = cohort::backend_choice::mpi;
+  return on_world(std::forward<Body>(body), options);
 }
 
 /// Completes when all ranks have come here, while the loop goes on. Ranks are milliseconds apart:
