@@ -174,7 +174,8 @@ struct attached {
   using type = void;
 };
 template <class T, class Allocator>
-  requires wire::detail::copied_whole<T>
+  requires(wire::detail::copied_whole<T> &&
+           std::allocator_traits<Allocator>::is_always_equal::value)
 struct attached<std::vector<T, Allocator>> {
   using type = std::vector<T, Allocator>;
 };
@@ -196,14 +197,14 @@ struct attached<std::span<const T, N>> {
 /// Attaches it if it is large, and says whether it has. What can be moved is.
 template <class Container, class Value>
 [[nodiscard]] bool attach(payload& out, Value&& value) {
-  const auto bytes = std::as_bytes(std::span(value));
-  const bool large = bytes.size() >= attachment_size;
+  const std::span elements(std::as_const(value));
+  const bool large = elements.size_bytes() >= attachment_size;
   if (!large || out.attachments.size() == attachment_limit) return false;
   wire::writer(out.bytes).varint(value.size());
   if constexpr (std::is_same_v<Value, Container>) {
     out.attachments.push_back(attachment_of<Container>::sent(std::move(value)));
   } else {
-    out.attachments.push_back(attachment_of<Container>::copy(bytes));
+    out.attachments.push_back(attachment_of<Container>::copy(elements));
   }
   return true;
 }

@@ -14,8 +14,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <iterator>
+#include <limits>
 #include <memory>
 #include <mutex>
+#include <new>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -160,13 +164,16 @@ class attachment_of final : public attachment {
     return {new attachment_of(std::move(from)), detail::recycle()};
   }
   /// A copy that is sent.
-  [[nodiscard]] static attachment_ptr copy(std::span<const std::byte> from) {
-    attachment_ptr one = received(from.size());
-    for (std::size_t have = 0; have < from.size();) {
-      const auto to = one->room(have);
-      copy_bytes(to.data(), from.data() + have, to.size());
-      have += to.size();
+  [[nodiscard]] static attachment_ptr copy(std::span<const element> from) {
+    attachment_ptr one = received(from.size_bytes());
+    Container& to = static_cast<attachment_of&>(*one).values;
+    if (to.size() == from.size()) {
+      copy_bytes(to.data(), from.data(), from.size_bytes());
+      return one;
     }
+    to.reserve(from.size());
+    detail::want_large_pages(to.data(), one->capacity());
+    to.assign(from.begin(), from.end());
     return one;
   }
 
@@ -220,6 +227,71 @@ struct payload {
 
   std::vector<std::byte> bytes;
   std::vector<attachment_ptr> attachments;  ///< those that `bytes` speak of, in that order
+};
+
+namespace detail {
+
+/// Numbers at fixed places, little-endian.
+inline void store(std::byte* to, std::uint64_t value, std::size_t bytes) noexcept {
+  for (std::size_t i = 0; i < bytes; ++i) to[i] = static_cast<std::byte>(value >> (8 * i));
+}
+[[nodiscard]] inline std::uint64_t load(const std::byte* from, std::size_t bytes) noexcept {
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < bytes; ++i) {
+    value |= std::to_integer<std::uint64_t>(from[i]) << (8 * i);
+  }
+  return value;
+}
+
+}  // namespace detail
+
+/// What stands behind the bytes of a message that has attachments: of each its container's number
+/// in the function table and its size, then how many there are.
+struct attachment_table {
+  static constexpr std::size_t entry_size = 12;
+
+  static void append_to(payload& what) {
+    for (const attachment_ptr& each : what.attachments) {
+      append(what.bytes, each->number(), 4);
+      append(what.bytes, each->bytes().size(), 8);
+    }
+    append(what.bytes, what.attachments.size(), 4);
+  }
+  /// Makes the attachments, without their bytes, and returns how many these will be; makes none
+  /// where the message would have more than `max_message`. Nothing, if this is no such table.
+  [[nodiscard]] static std::optional<std::size_t> take_from(payload& what,
+                                                            std::size_t max_message) {
+    std::vector<std::byte>& in = what.bytes;
+    if (in.size() < 4) return std::nullopt;
+    const std::uint64_t count = detail::load(in.data() + in.size() - 4, 4);
+    const std::size_t size = static_cast<std::size_t>(count) * entry_size + 4;
+    if (count == 0 || count > attachment_limit || size > in.size()) return std::nullopt;
+    const std::byte* at = in.data() + in.size() - size;
+    const std::size_t others = in.size() - size;
+    const std::size_t most = max_message - std::min(max_message, others);
+    std::size_t all = 0;
+    for (std::uint64_t i = 0; i < count; ++i, at += entry_size) {
+      const auto number = static_cast<std::size_t>(detail::load(at, 4));
+      auto* const make = function_table::instance().find<attachment::maker>(number);
+      const std::uint64_t bytes = detail::load(at + 4, 8);
+      if (make == nullptr || bytes > std::numeric_limits<std::size_t>::max() - all) {
+        return std::nullopt;
+      }
+      all += static_cast<std::size_t>(bytes);
+      if (all > most) continue;
+      what.attachments.push_back(make(static_cast<std::size_t>(bytes)));
+      if (!what.attachments.back()) return std::nullopt;
+    }
+    in.resize(others);
+    if (all > most) what.attachments.clear();
+    return all;
+  }
+
+ private:
+  static void append(std::vector<std::byte>& out, std::uint64_t value, std::size_t bytes) {
+    out.resize(out.size() + bytes);
+    detail::store(out.data() + out.size() - bytes, value, bytes);
+  }
 };
 
 }  // namespace cohort::cluster

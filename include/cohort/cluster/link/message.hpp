@@ -12,7 +12,6 @@
 #include <cohort/core/copy.hpp>
 #include <cohort/core/crypto.hpp>
 #include <cohort/core/error.hpp>
-#include <cohort/core/function_table.hpp>
 #include <cohort/core/wire.hpp>
 
 #include <algorithm>
@@ -21,7 +20,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -78,22 +76,6 @@ struct frame_head {
 
 using frame_head_bytes = std::array<std::byte, frame_head_size>;
 
-namespace detail {
-
-/// Numbers at fixed places, little-endian.
-inline void store(std::byte* to, std::uint64_t value, std::size_t bytes) noexcept {
-  for (std::size_t i = 0; i < bytes; ++i) to[i] = static_cast<std::byte>(value >> (8 * i));
-}
-[[nodiscard]] inline std::uint64_t load(const std::byte* from, std::size_t bytes) noexcept {
-  std::uint64_t value = 0;
-  for (std::size_t i = 0; i < bytes; ++i) {
-    value |= std::to_integer<std::uint64_t>(from[i]) << (8 * i);
-  }
-  return value;
-}
-
-}  // namespace detail
-
 [[nodiscard]] inline frame_head_bytes encode_frame_head(const frame_head& head) noexcept {
   frame_head_bytes out{};
   detail::store(out.data(), head.size, 4);
@@ -116,55 +98,6 @@ inline void store(std::byte* to, std::uint64_t value, std::size_t bytes) noexcep
          kind <= static_cast<unsigned>(last_message_kind) && end <= 2 &&
          detail::load(in.data() + 6, 2) == 0;
 }
-
-/// What stands behind the bytes of a message that has attachments: of each its container's number
-/// in the function table and its size, then how many there are.
-struct attachment_table {
-  static constexpr std::size_t entry_size = 12;
-
-  static void append_to(payload& what) {
-    for (const attachment_ptr& each : what.attachments) {
-      append(what.bytes, each->number(), 4);
-      append(what.bytes, each->bytes().size(), 8);
-    }
-    append(what.bytes, what.attachments.size(), 4);
-  }
-  /// Makes the attachments, without their bytes, and returns how many these will be; makes none
-  /// where the message would have more than `max_message`. Nothing, if this is no such table.
-  [[nodiscard]] static std::optional<std::size_t> take_from(payload& what,
-                                                            std::size_t max_message) {
-    std::vector<std::byte>& in = what.bytes;
-    if (in.size() < 4) return std::nullopt;
-    const std::uint64_t count = detail::load(in.data() + in.size() - 4, 4);
-    const std::size_t size = static_cast<std::size_t>(count) * entry_size + 4;
-    if (count == 0 || count > attachment_limit || size > in.size()) return std::nullopt;
-    const std::byte* at = in.data() + in.size() - size;
-    const std::size_t others = in.size() - size;
-    const std::size_t most = max_message - std::min(max_message, others);
-    std::size_t all = 0;
-    for (std::uint64_t i = 0; i < count; ++i, at += entry_size) {
-      const auto number = static_cast<std::size_t>(detail::load(at, 4));
-      auto* const make = function_table::instance().find<attachment::maker>(number);
-      const std::uint64_t bytes = detail::load(at + 4, 8);
-      if (make == nullptr || bytes > std::numeric_limits<std::size_t>::max() - all) {
-        return std::nullopt;
-      }
-      all += static_cast<std::size_t>(bytes);
-      if (all > most) continue;
-      what.attachments.push_back(make(static_cast<std::size_t>(bytes)));
-      if (!what.attachments.back()) return std::nullopt;
-    }
-    in.resize(others);
-    if (all > most) what.attachments.clear();
-    return all;
-  }
-
- private:
-  static void append(std::vector<std::byte>& out, std::uint64_t value, std::size_t bytes) {
-    out.resize(out.size() + bytes);
-    detail::store(out.data() + out.size() - bytes, value, bytes);
-  }
-};
 
 /// Makes messages of a stream of frames. Writes to no more memory than bytes have arrived, twice
 /// that while it grows, and 256 KiB for an attachment; holds at most `interleaved_limit` unfinished
