@@ -92,4 +92,17 @@ asio::awaitable<std::vector<double>> echoes(workers all, const std::vector<std::
   co_return times;
 }
 
+asio::awaitable<std::vector<double>> moved_echoes(workers all, std::vector<std::byte>& message,
+                                                  int rounds) {
+  const std::size_t size = message.size();
+  std::vector<double> times;
+  for (int i = 0; i < rounds; ++i) {
+    const auto start = bench::clock::now();
+    message = co_await all.call<&echo>(all.ids().front(), std::move(message));
+    times.push_back(bench::nanoseconds_since(start));
+    if (message.size() != size) throw std::runtime_error("an echo of another size");
+  }
+  co_return times;
+}
+
 }  // namespace with_cohort

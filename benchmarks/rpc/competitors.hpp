@@ -47,9 +47,12 @@ asio::awaitable<asio::ip::tcp::socket> connect_raw(workers all, std::size_t size
 /// A function without arguments and result; the same as a coroutine.
 asio::awaitable<std::vector<double>> calls(workers all, int rounds);
 asio::awaitable<std::vector<double>> coroutine_calls(workers all, int rounds);
-/// A vector as argument, and a copy of it as result.
+/// A vector as argument, which the caller keeps, and another one with its bytes as result.
 asio::awaitable<std::vector<double>> echoes(workers all, const std::vector<std::byte>& message,
                                             int rounds);
+/// The caller gives the vector away, and goes on with the result.
+asio::awaitable<std::vector<double>> moved_echoes(workers all, std::vector<std::byte>& message,
+                                                  int rounds);
 
 /// raw_mpi, whose other side the worker runs.
 asio::awaitable<std::vector<double>> raw_ping_pong(workers all, int rounds);

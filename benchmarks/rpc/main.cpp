@@ -100,11 +100,14 @@ asio::awaitable<void> measure_calls(asio::io_context& io, int chunks, int second
   for (const std::size_t mebibytes : large) {
     auto socket = co_await with_cohort::connect_raw(all, mebibytes << 20U);
     std::vector<std::byte> message(mebibytes << 20U);
+    std::vector<std::byte> moved = message;
     std::vector<competitor> bandwidth;
     bandwidth.push_back({"plain Asio, into buffers that are there",
                          [&](int n) { return raw_asio::round_trips(socket, message, n); }, 0});
     bandwidth.push_back({"a vector as argument and as result",
-                         [&](int n) { return with_cohort::echoes(all, message, n); }, 0});
+                         [&](int n) { return with_cohort::echoes(all, message, n); }, 1.5});
+    bandwidth.push_back({"the same, the argument is moved",
+                         [&](int n) { return with_cohort::moved_echoes(all, moved, n); }, 0});
     co_await race(std::to_string(mebibytes) + " MiB there and back", std::move(bandwidth),
                   mebibytes < 8 ? 5 : 1, std::max(chunks / (mebibytes < 8 ? 4 : 16), 1));
   }

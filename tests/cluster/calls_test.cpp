@@ -193,6 +193,22 @@ TEST_CASE("messages of every size arrive as they were sent", "[cluster]") {
   });
 }
 
+TEST_CASE("large arguments may be given away, and results as well", "[cluster]") {
+  with_workers(quiet(1), [](workers all) -> asio::awaitable<void> {
+    const auto first = bytes_of(std::size_t{3} << 20U);
+    auto bytes = first;
+    for (int i = 0; i < 3; ++i) {
+      auto back = all.call<&echo>(0, std::move(bytes), cohort::as_future);
+      CHECK(bytes.empty());  // NOLINT(bugprone-use-after-move): that it is
+      bytes = co_await std::move(back);
+      CHECK((bytes == first));
+    }
+    const auto each = co_await all.call_all<&echo>(std::move(bytes));
+    REQUIRE(each.size() == 1);
+    CHECK((each[0].value() == first));
+  });
+}
+
 TEST_CASE("small calls pass large ones", "[cluster]") {
   with_workers(quiet(1), [](workers all) -> asio::awaitable<void> {
     const auto large = bytes_of(std::size_t{48} << 20U);
@@ -476,7 +492,7 @@ TEST_CASE("a great many small calls take no memory", "[cluster]") {
 }
 
 // COHORT_TEST_MIB=256 makes it as large.
-TEST_CASE("a large argument and a large result take no more memory than three copies",
+TEST_CASE("a large argument and a large result take three copies, and less than two in the worker",
           "[cluster]") {
   const char* const text = std::getenv("COHORT_TEST_MIB");
   const long mib = text == nullptr ? 80 : std::atol(text);
@@ -495,7 +511,7 @@ TEST_CASE("a large argument and a large result take no more memory than three co
     CHECK(there > 0);
 #if !defined(COHORT_TEST_SANITIZED)
     CHECK(here_after - here < 4 * mib * 1024);
-    CHECK(there_after - there < 4 * mib * 1024);
+    CHECK(there_after - there < 2 * mib * 1024);
 #endif
     if (text != nullptr) {
       WARN("at most: manager " << here << " to " << here_after << " KiB, worker " << there << " to "

@@ -6,6 +6,7 @@
 
 #include <cohort/cluster/function.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -42,14 +43,14 @@ struct point {
 };
 
 /// The bytes of a call, run by what the table has.
-bytes answer(cluster::runner* runner, bytes message) {
+cluster::payload answer(cluster::runner* runner, cluster::payload message) {
   asio::io_context io;
   call_context context;
   context.rank = 3;
-  bytes result;
+  cluster::payload result;
   std::exception_ptr error;
   asio::co_spawn(io, runner(context, std::move(message)),
-                 [&](std::exception_ptr problem, bytes value) {
+                 [&](std::exception_ptr problem, cluster::payload value) {
                    error = problem;
                    result = std::move(value);
                  });
@@ -57,7 +58,7 @@ bytes answer(cluster::runner* runner, bytes message) {
   if (error != nullptr) std::rethrow_exception(error);
   return result;
 }
-bytes answer(cluster::plain_runner* runner, bytes message) {
+cluster::payload answer(cluster::plain_runner* runner, cluster::payload message) {
   call_context context;
   context.rank = 3;
   return runner(context, std::move(message));
@@ -67,13 +68,13 @@ bytes answer(cluster::plain_runner* runner, bytes message) {
 template <auto F, class... Args>
 auto call(Args&&... arguments) {
   const auto& table = cohort::function_table::instance();
-  bytes message = encode_arguments<F>(std::forward<Args>(arguments)...);
+  cluster::payload message = encode_arguments<F>(std::forward<Args>(arguments)...);
   const std::size_t number = cluster::remote<F>::index();
   auto* const coroutine = table.find<cluster::runner>(number);
-  const bytes result = coroutine != nullptr
-                           ? answer(coroutine, std::move(message))
+  cluster::payload result =
+      coroutine != nullptr ? answer(coroutine, std::move(message))
                            : answer(table.at<cluster::plain_runner>(number), std::move(message));
-  return cluster::decode_result<typename cluster::callee<F>::result>(result, "it");
+  return cluster::decode_result<typename cluster::callee<F>::result>(std::move(result), "it");
 }
 
 double half(double value) { return value / 2; }
@@ -150,6 +151,8 @@ double remembers(std::span<const double> values) {
   seen_at = values.data();
   return sum(values);
 }
+double sum_of_vector(const std::vector<double>& values) { return sum(values); }
+std::vector<double> passed_on(std::vector<double> values) { return values; }
 
 }  // namespace
 
@@ -168,7 +171,7 @@ TEST_CASE("a call returns what the function returns") {
 TEST_CASE("arguments travel as the types that the function declares") {
   CHECK(call<&half>(3) == 1.5);
   CHECK(call<&half>(3.0F) == 1.5);
-  CHECK(encode_arguments<&half>(3) == encode_arguments<&half>(3.0));
+  CHECK(encode_arguments<&half>(3).bytes == encode_arguments<&half>(3.0).bytes);
   CHECK(call<&add>('\1', 2L) == 3);
   CHECK(call<&join>("a", "b", "c") == "abc");
   const std::string text = "x";
@@ -215,34 +218,24 @@ TEST_CASE("what can only be moved travels, and the caller keeps its own") {
 TEST_CASE("spans are views of the message, aligned in it") {
   CHECK(call<&mixed>('x', std::vector<double>{1, 2}, "abc", std::vector<std::uint16_t>(2)) == 8);
   call_context context;
-  bytes message = encode_arguments<&remembers>(std::vector<double>{1, 2});
-  const auto* const begin = reinterpret_cast<const double*>(message.data());
+  cluster::payload message = encode_arguments<&remembers>(std::vector<double>{1, 2});
+  const auto* const begin = reinterpret_cast<const double*>(message.bytes.data());
   static_cast<void>(cluster::run_now<&remembers>(context, std::move(message)));
   CHECK(seen_at >= begin);
   CHECK(seen_at <= begin + 2);
 }
 
-TEST_CASE("arguments may stand behind a header") {
-  bytes out(3);
-  cluster::append_arguments<&mixed>(out, 'x', std::vector<double>{1, 2}, "abc",
-                                    std::vector<std::uint16_t>(2));
-  const bytes alone = encode_arguments<&mixed>('x', std::vector<double>{1, 2}, "abc",
-                                               std::vector<std::uint16_t>(2));
-  CHECK(bytes(out.begin() + 3, out.end()) == alone);
-}
-
 TEST_CASE("elements that are not aligned in memory are copied") {
   using slots =
       cluster::detail::slots<cluster::detail::types<std::span<const double>, std::string_view>>;
-  bytes message;
-  cohort::wire::writer out(message);
-  cluster::detail::put_argument<std::span<const double>>(out, 0, std::vector<double>{1, 2, 3});
-  cluster::detail::put_argument<std::string_view>(out, 0, "text");
+  cluster::payload message;
+  cluster::detail::put_argument<std::span<const double>>(message, std::vector<double>{1, 2, 3});
+  cluster::detail::put_argument<std::string_view>(message, "text");
   for (std::size_t shift = 0; shift < 9; ++shift) {
     bytes shifted(shift);
-    shifted.insert(shifted.end(), message.begin(), message.end());
+    shifted.insert(shifted.end(), message.bytes.begin(), message.bytes.end());
     slots stored;
-    stored.read(std::span(shifted).subspan(shift), "it");
+    stored.read(std::span(shifted).subspan(shift), {}, "it");
     const auto values = std::get<0>(stored.all).pass();
     CHECK(reinterpret_cast<std::uintptr_t>(values.data()) % alignof(double) == 0);
     CHECK(sum(values) == 6);
@@ -251,14 +244,141 @@ TEST_CASE("elements that are not aligned in memory are copied") {
   }
 }
 
+TEST_CASE("large values are moved where they may be, and copied where the caller keeps them") {
+  constexpr std::size_t many = cluster::attachment_size / sizeof(double);
+  std::vector<double> values(many, 0.5);
+  const void* const place = values.data();
+  const auto copied = encode_arguments<&sum>(values);
+  REQUIRE(copied.attachments.size() == 1);
+  CHECK(copied.bytes.size() < 8);
+  CHECK(copied.attachments[0]->bytes().data() != place);
+  CHECK(values.size() == many);
+  const auto by_reference = encode_arguments<&sum_of_vector>(std::as_const(values));
+  CHECK(by_reference.attachments[0]->bytes().data() != place);
+  const auto moved = encode_arguments<&sum>(std::move(values));
+  REQUIRE(moved.attachments.size() == 1);
+  CHECK(moved.attachments[0]->bytes().data() == place);
+  CHECK(moved.bytes == copied.bytes);
+  CHECK(std::ranges::equal(moved.attachments[0]->bytes(), copied.attachments[0]->bytes()));
+  CHECK(encode_arguments<&sum>(std::vector<double>(many - 1)).attachments.empty());
+}
+
+TEST_CASE("large values are read where they are received") {
+  constexpr std::size_t many = cluster::attachment_size / sizeof(double);
+  CHECK(call<&sum>(std::vector<double>(many, 0.5)) == many * 0.5);
+  CHECK(call<&sum_of_vector>(std::vector<double>(many, 0.5)) == many * 0.5);
+  const std::string text(cluster::attachment_size, 'x');
+  CHECK(call<&join>(text, text, text) == text + text + text);
+  CHECK(call<&mixed>('x', std::vector<double>(many, 1), std::string_view(text),
+                     std::vector<std::uint16_t>(4 * many + 1)) ==
+        many + text.size() + 4 * many + 1);
+  CHECK(call<&later_views>(text, std::vector<int>(many, 7), text, "end").size() > 2 * text.size());
+
+  call_context context;
+  auto message = encode_arguments<&remembers>(std::vector<double>(many));
+  const auto* const place = reinterpret_cast<const double*>(message.attachments[0]->bytes().data());
+  static_cast<void>(cluster::run_now<&remembers>(context, std::move(message)));
+  CHECK(seen_at == place);
+  auto through = encode_arguments<&passed_on>(std::vector<double>(many, 3));
+  const void* const there = through.attachments[0]->bytes().data();
+  auto answered = cluster::run_now<&passed_on>(context, std::move(through));
+  REQUIRE(answered.attachments.size() == 1);
+  CHECK(answered.attachments[0]->bytes().data() == there);
+  const auto back = cluster::decode_result<std::vector<double>>(std::move(answered));
+  CHECK(back.data() == there);
+  CHECK(back == std::vector<double>(many, 3));
+}
+
+TEST_CASE("of very many large values the last are among the bytes") {
+  cluster::payload message;
+  const std::string text(cluster::attachment_size, 'x');
+  for (std::size_t i = 0; i < cluster::attachment_limit + 2; ++i) {
+    cluster::detail::put_argument<std::string>(message, text);
+  }
+  CHECK(message.attachments.size() == cluster::attachment_limit);
+  CHECK(message.bytes.size() > 2 * text.size());
+  cohort::wire::reader in(message.bytes);
+  cluster::detail::attachments_left others{message.attachments};
+  for (std::size_t i = 0; i < cluster::attachment_limit + 2; ++i) {
+    cluster::detail::slot<std::string> each;
+    each.read(in, 0, others);
+    CHECK(each.pass() == text);
+  }
+  CHECK(in.ok());
+  CHECK(in.left() == 0);
+}
+
+TEST_CASE("attachments that are not those of the arguments are refused") {
+  constexpr std::size_t many = cluster::attachment_size / sizeof(double);
+  const auto whole = encode_arguments<&sum>(std::vector<double>(many));
+  const auto code_of = [](cluster::payload message) {
+    return error_of([&] { answer(&cluster::run_now<&sum>, std::move(message)); }).second;
+  };
+  cluster::payload none(whole.bytes);
+  CHECK(code_of(none) == cohort::wire_errc::too_long);
+  auto two = whole;
+  two.attachments.push_back(two.attachments[0]);
+  CHECK(code_of(two) == cohort::wire_errc::trailing);
+  auto others = none;
+  others.attachments = encode_arguments<&sum>(std::vector<double>(many + 1)).attachments;
+  CHECK(code_of(others) == cohort::wire_errc::bad_value);
+  others.attachments = encode_arguments<&join>(std::string(8 * many, 'x'), "", "").attachments;
+  CHECK(code_of(others) == cohort::wire_errc::bad_value);
+  auto result = none;
+  result.attachments = others.attachments;
+  CHECK(error_of([&] {
+          static_cast<void>(cluster::decode_result<std::vector<double>>(result, "f"));
+        }).second == cohort::wire_errc::bad_value);
+  cluster::payload number(cohort::wire::encode(5));
+  number.attachments = whole.attachments;
+  CHECK(error_of([&] { static_cast<void>(cluster::decode_result<int>(number, "f")); }).second ==
+        cohort::wire_errc::trailing);
+}
+
+TEST_CASE("memory of large values is used again, up to a bound") {
+  auto& kept = cluster::detail::recycled_attachments::instance();
+  using bytes_there = cluster::attachment_of<bytes>;
+  constexpr std::size_t size = cluster::recycled_limit / 4;
+  const void* place = nullptr;
+  {
+    const auto first = bytes_there::sent(bytes(size));
+    place = first->bytes().data();
+  }
+  CHECK(kept.bytes() >= size);
+  {
+    const auto less = bytes_there::received(size / 2);
+    CHECK(less->capacity() == size);
+    CHECK(less->bytes().data() == place);
+    CHECK(less->bytes().size() == size / 2);
+    const auto more = bytes_there::received(size);
+    CHECK(more->bytes().data() != place);
+  }
+  {
+    const auto much_less = bytes_there::received(size / 4);  // who gets it keeps its memory
+    CHECK(much_less->capacity() < size);
+    const auto text = cluster::attachment_of<std::string>::received(size);  // of another container
+    CHECK(text->bytes().data() != place);
+  }
+  std::vector<cluster::attachment_ptr> many;
+  for (int i = 0; i < 6; ++i) many.push_back(bytes_there::sent(bytes(size)));
+  many.clear();
+  CHECK(kept.bytes() <= cluster::recycled_limit);
+  CHECK(kept.bytes() >= 3 * size);
+  const std::size_t before = kept.bytes();
+  static_cast<void>(bytes_there::sent(bytes(cluster::recycled_limit + 1)));
+  static_cast<void>(bytes_there::sent(bytes(10)));
+  CHECK(kept.bytes() == before);
+}
+
 TEST_CASE("what the callee throws leaves the call") {
   CHECK_THROWS_AS(call<&throws>(3), std::out_of_range);
   CHECK_THROWS_WITH(call<&later_throws>(), "late");
 }
 
 TEST_CASE("arguments that end too early are an error that names function and argument") {
-  const bytes whole = encode_arguments<&mixed>('x', std::vector<double>{1, 2}, "abc",
-                                               std::vector<std::uint16_t>(2));
+  const bytes whole =
+      encode_arguments<&mixed>('x', std::vector<double>{1, 2}, "abc", std::vector<std::uint16_t>(2))
+          .bytes;
   for (std::size_t size = 0; size < whole.size(); ++size) {
     const bytes part(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
     const auto [text, code] = error_of([&] { answer(&cluster::run_now<&mixed>, part); });
@@ -283,7 +403,7 @@ TEST_CASE("a span that says it is longer than the message is refused") {
   message.resize(64);
   const auto [text, code] = error_of([&] { answer(&cluster::run_now<&sum>, message); });
   CHECK(code == cohort::wire_errc::too_long);
-  const bytes four = encode_arguments<&sum>(std::vector<double>(4));
+  const auto four = encode_arguments<&sum>(std::vector<double>(4));
   CHECK(error_of([&] { answer(&cluster::run_now<&length>, four); }).second ==
         cohort::wire_errc::bad_value);
 }

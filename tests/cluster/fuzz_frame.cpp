@@ -48,15 +48,19 @@ struct seen {
   bool idle = true;
 };
 
-/// Feeds in pieces whose sizes `cuts` gives, over and over; in one piece if it gives none.
-seen read_frames(view stream, view cuts, std::size_t stop_after) {
+/// Feeds in pieces whose sizes `cuts` gives, over and over; in one piece if it gives none. With
+/// `rooms` what of a piece has a place of its own is written there.
+seen read_frames(view stream, view cuts, std::size_t stop_after, bool rooms = false) {
   cluster::frame_reader reader(most);
   const std::size_t arrived = stream.size();
   seen all;
   const auto sink = [&](cluster::message&& each) {
-    require(each.bytes.size() <= most, "a message above the limit");
-    require(!each.oversize || each.bytes.empty(), "bytes of one that is too long");
+    require(each.size() <= most, "a message above the limit");
+    require(!each.oversize || each.size() == 0, "bytes of one that is too long");
     require(each.bytes.capacity() <= std::max(most, 2 * arrived), "memory that did not arrive");
+    for (const auto& one : each.attachments) {
+      require(!one->bytes().empty() && one->bytes().size() <= arrived, "bytes that did not arrive");
+    }
     all.messages.push_back(std::move(each));
     return all.messages.size() < stop_after;
   };
@@ -64,11 +68,36 @@ seen read_frames(view stream, view cuts, std::size_t stop_after) {
     const std::size_t size =
         cuts.empty() ? stream.size()
                      : std::min(stream.size(), std::to_integer<std::size_t>(cuts[i % cuts.size()]));
-    all.fine = reader.feed(stream.first(size), sink);
+    const auto room = rooms ? reader.room(1) : std::span<std::byte>();
+    const std::size_t in_room = std::min(room.size(), size);
+    std::copy_n(stream.begin(), in_room, room.begin());
+    all.fine = reader.feed(stream.first(size).subspan(in_room), sink, in_room);
     stream = stream.subspan(size);
   }
   all.idle = reader.idle();
   return all;
+}
+
+bool same(const std::vector<cluster::attachment_ptr>& a,
+          const std::vector<cluster::attachment_ptr>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& one, const auto& two) {
+    return one->number() == two->number() && std::ranges::equal(one->bytes(), two->bytes());
+  });
+}
+
+void check_same(const seen& whole, const seen& cut) {
+  require(whole.fine == cut.fine, "the end depends on the cuts");
+  require(whole.messages.size() == cut.messages.size(), "the messages depend on the cuts");
+  if (whole.fine) require(whole.idle == cut.idle, "what is left depends on the cuts");
+  for (std::size_t i = 0; i < whole.messages.size(); ++i) {
+    const cluster::message& a = whole.messages[i];
+    const cluster::message& b = cut.messages[i];
+    require(a.kind == b.kind && a.id == b.id && a.bytes == b.bytes &&
+                same(a.attachments, b.attachments) && a.oversize == b.oversize,
+            "a message depends on the cuts");
+    require(a.kind >= cluster::message_kind::identity && a.kind <= cluster::last_message_kind,
+            "a kind that does not exist");
+  }
 }
 
 /// One byte: how many cuts; the cuts; the stream.
@@ -81,18 +110,8 @@ void frames(view in) {
   if (std::all_of(cuts.begin(), cuts.end(), zero)) cuts = {};
   const std::size_t stop_after = in[0] >= std::byte{0xf0} ? 2 : stream.size() + 1;
   const seen whole = read_frames(stream, {}, stop_after);
-  const seen cut = read_frames(stream, cuts, stop_after);
-  require(whole.fine == cut.fine, "the end depends on the cuts");
-  require(whole.messages.size() == cut.messages.size(), "the messages depend on the cuts");
-  if (whole.fine) require(whole.idle == cut.idle, "what is left depends on the cuts");
-  for (std::size_t i = 0; i < whole.messages.size(); ++i) {
-    const cluster::message& a = whole.messages[i];
-    const cluster::message& b = cut.messages[i];
-    require(a.kind == b.kind && a.id == b.id && a.bytes == b.bytes && a.oversize == b.oversize,
-            "a message depends on the cuts");
-    require(a.kind >= cluster::message_kind::identity && a.kind <= cluster::last_message_kind,
-            "a kind that does not exist");
-  }
+  check_same(whole, read_frames(stream, cuts, stop_after));
+  check_same(whole, read_frames(stream, cuts, stop_after, true));
 }
 
 void head(view in) {
@@ -215,6 +234,22 @@ void write_corpus(const std::string& folder) {
   stream.clear();
   for (std::uint64_t id = 0; id < 17; ++id) add(message_kind::call, id, 1, false);
   write({0, 1, 33}, stream);
+  cluster::payload two(bytes(7, std::byte{1}));
+  two.attachments.push_back(cluster::attachment_of<std::vector<double>>::sent({1, 2, 3}));
+  two.attachments.push_back(cluster::attachment_of<std::string>::sent("a text"));
+  cluster::attachment_table::append_to(two);
+  for (const std::uint32_t frame : {30U, 9U}) {
+    stream.clear();
+    const auto text = cluster::encode_frame_head(
+        {static_cast<std::uint32_t>(two.bytes.size()), message_kind::call, false, 1, true});
+    stream.insert(stream.end(), text.begin(), text.end());
+    stream.insert(stream.end(), two.bytes.begin(), two.bytes.end());
+    for (std::uint32_t left = 30; left != 0; left -= std::min(left, frame)) {
+      add(message_kind::call, 1, std::min(left, frame), left <= frame);
+    }
+    write({0, 0}, stream);
+    write({0, 3, 1, 7, 20}, stream);
+  }
   stream.clear();
   add(message_kind::finish, 7, 0, true);
   write({2}, stream);

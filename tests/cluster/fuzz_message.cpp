@@ -105,9 +105,10 @@ template <auto F>
 void call(const bytes& message) {
   cluster::call_context context;
   try {
-    const bytes result = cluster::run_now<F>(context, message);
+    cluster::payload result = cluster::run_now<F>(context, message);
     using type = typename cluster::callee<F>::result;
-    static_cast<void>(cluster::decode_result<type>(result, "f"));  // what was encoded decodes
+    static_cast<void>(
+        cluster::decode_result<type>(std::move(result), "f"));  // what was encoded decodes
   } catch (const cohort::error& problem) {
     of_the_wire(problem);
   }
@@ -176,7 +177,8 @@ void write_corpus(const std::string& folder) {
                                         std::make_exception_ptr(std::out_of_range("inner"))));
   write(1, cluster::encode_arguments<&views>('x', std::vector<double>{1, 2}, "text",
                                              std::vector<std::uint16_t>{1, 2, 3},
-                                             std::array<float, 3>{1, 2, 3}));
+                                             std::array<float, 3>{1, 2, 3})
+               .bytes);
   fuzz::record one;
   one.name = "name";
   one.when = std::chrono::seconds(1);
@@ -188,10 +190,12 @@ void write_corpus(const std::string& folder) {
   tree.next.emplace_back();
   tree.other = std::make_unique<fuzz::node>();
   write(2, cluster::encode_arguments<&values>(all, std::map<int, bool>{{1, true}},
-                                              std::complex<float>(1, 2), std::move(tree)));
+                                              std::complex<float>(1, 2), std::move(tree))
+               .bytes);
   write(2, cohort::wire::encode(all));
   write(3, cluster::encode_arguments<&nothing>(make_error_code(errc::closed),
-                                               std::vector<std::monostate>(3)));
+                                               std::vector<std::monostate>(3))
+               .bytes);
   write(4, cohort::wire::encode(cluster::communicator_use{7, true}));
   write(4, cohort::wire::encode(cluster::standing_aside{true, 3}));
   write(4, cohort::wire::encode(cluster::new_members{2, true, {0, 1, 5}}));

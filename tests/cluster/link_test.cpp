@@ -174,6 +174,15 @@ class caller : public cluster::call_verbs<caller> {
   bool good = true;   // no answer has broken the protocol
 };
 
+std::size_t length_seen = 0;
+void length_there(const std::vector<std::byte>& bytes) { length_seen = bytes.size(); }
+
+/// Waits for a call of which nothing is wanted any more.
+struct given_up final : cluster::waiting_call {
+  void complete(std::exception_ptr error, cluster::payload&&) override { failed = error; }
+  std::exception_ptr failed;
+};
+
 std::unique_ptr<caller> owner;
 void drops_the_owner() { owner.reset(); }
 
@@ -207,6 +216,58 @@ TEST_CASE("messages of a process to itself arrive whole, small ones before large
   REQUIRE(both.at_near.size() == 1);
   CHECK(both.at_near[0].kind == message_kind::failure);
   CHECK(both.near->received() == 1);
+}
+
+TEST_CASE("attachments arrive as they were, and are kept until they have been sent") {
+  asio::io_context io;
+  ends both(io);
+  cluster::payload what(bytes_of(20));
+  for (const std::size_t size : {std::size_t{100'000}, std::size_t{3'000'000}}) {
+    what.attachments.push_back(
+        cluster::attachment_of<std::vector<std::byte>>::sent(bytes_of(size)));
+  }
+  cluster::payload small = what;
+  small.attachments.pop_back();
+  const std::size_t count = 2 * cluster::interleaved_limit;
+  for (std::uint64_t id = 1; id <= count; ++id) both.near->send(message_kind::call, id, what);
+  io.run_one();  // the first ones are on their way, small ones go between them
+  for (std::uint64_t id = 1; id <= count; ++id) both.near->send(message_kind::result, id, small);
+  const std::weak_ptr<cluster::attachment> first = what.attachments[0];
+  what = small = cluster::payload();
+  CHECK_FALSE(first.expired());
+  io.run();
+  CHECK(first.expired());
+  REQUIRE(both.at_far.size() == 2 * count);
+  CHECK(both.at_far[0].kind == message_kind::result);
+  for (const message& each : both.at_far) {
+    CHECK(each.bytes == bytes_of(20));
+    REQUIRE(each.attachments.size() == (each.kind == message_kind::call ? 2 : 1));
+    CHECK(std::ranges::equal(each.attachments[0]->bytes(), bytes_of(100'000)));
+    if (each.kind == message_kind::call) {
+      CHECK(std::ranges::equal(each.attachments[1]->bytes(), bytes_of(3'000'000)));
+    }
+  }
+}
+
+TEST_CASE("a call that is given up while its arguments are sent keeps them until they have been") {
+  asio::io_context io;
+  caller self(io);
+  std::weak_ptr<cluster::attachment> kept;
+  {
+    auto request = request_of<&length_there>();
+    request.arguments = cluster::encode_arguments<&length_there>(bytes_of(900'000));
+    kept = request.arguments.attachments.at(0);
+    auto waits = std::make_shared<given_up>();
+    self.calls->start(1, std::move(request), waits);
+    self.calls->give_up(1, std::make_exception_ptr(std::runtime_error("enough")));
+    CHECK(waits->failed);
+  }
+  CHECK(self.calls->pending() == 0);
+  CHECK_FALSE(kept.expired());
+  io.run();
+  CHECK(kept.expired());
+  CHECK(self.server->idle());
+  CHECK(length_seen == 900'000);  // what was sent is whole
 }
 
 TEST_CASE("cancellations of a call that is still on its way are one message, and counted once") {

@@ -290,7 +290,7 @@ TEST_CASE("calls that make no sense are answered with an error", "[cluster][work
   with_worker([](played_manager& here) -> asio::awaitable<void> {
     const auto functions = static_cast<std::uint32_t>(cohort::function_table::instance().size());
     for (const std::uint32_t unknown : {functions, functions + 1, 0xffffffffU}) {
-      auto failing = here.failure_of(call_of(unknown, cluster::encode_arguments<&half>(1)));
+      auto failing = here.failure_of(call_of(unknown, cluster::encode_arguments<&half>(1).bytes));
       const std::error_code code = co_await std::move(failing);
       CHECK(code == errc::unknown_function);
     }
@@ -300,7 +300,7 @@ TEST_CASE("calls that make no sense are answered with an error", "[cluster][work
       CHECK(code == errc::unknown_function);
     }
     // Each beginning of good arguments but the whole.
-    const bytes whole = cluster::encode_arguments<&length_of>("what was said");
+    const bytes whole = cluster::encode_arguments<&length_of>("what was said").bytes;
     for (std::size_t size = 0; size < whole.size(); ++size) {
       const auto part = std::span(whole).first(size);
       auto failing = here.failure_of(call_of<&length_of>(bytes(part.begin(), part.end())));
@@ -316,7 +316,7 @@ TEST_CASE("calls that make no sense are answered with an error", "[cluster][work
     CHECK(too_many == cohort::wire_errc::too_long);
     // One byte more than the arguments, and many.
     for (const std::size_t more : {std::size_t{1}, std::size_t{5} << 20U}) {
-      bytes longer = cluster::encode_arguments<&half>(8);
+      bytes longer = cluster::encode_arguments<&half>(8).bytes;
       longer.resize(longer.size() + more);
       auto answering = here.failure_of(call_of<&half>(std::move(longer)));
       const std::error_code code = co_await std::move(answering);
@@ -341,8 +341,8 @@ TEST_CASE("numbers of calls that make no sense harm no other call", "[cluster][w
       auto sending = here.send(kind, 701, bytes(10));
       co_await std::move(sending);
     }
-    auto calling =
-        here.send(message_kind::call, 702, call_of<&half>(cluster::encode_arguments<&half>(10)));
+    auto calling = here.send(message_kind::call, 702,
+                             call_of<&half>(cluster::encode_arguments<&half>(10).bytes));
     co_await std::move(calling);
     auto answering = here.next(message_kind::result);
     const message answer = co_await std::move(answering);

@@ -8,13 +8,13 @@
 
 // expect: a remote function cannot take T&, it would change a copy: return the new value
 void double_it(std::vector<double>& values);
-std::vector<std::byte> call_changing(std::vector<double>& values) {
+cohort::cluster::payload call_changing(std::vector<double>& values) {
   return cohort::cluster::encode_arguments<&double_it>(values);
 }
 
 // expect: a remote function cannot change the caller's elements: take std::span<const T>
 void double_all(std::span<double> values);
-std::vector<std::byte> call_of_mutable_span(std::vector<double>& values) {
+cohort::cluster::payload call_of_mutable_span(std::vector<double>& values) {
   return cohort::cluster::encode_arguments<&double_all>(values);
 }
 
@@ -24,24 +24,24 @@ struct opaque {
   int value;
 };
 int take(const opaque& one);
-std::vector<std::byte> call_of_opaque(const opaque& one) {
+cohort::cluster::payload call_of_opaque(const opaque& one) {
   return cohort::cluster::encode_arguments<&take>(one);
 }
 
 // expect: a remote function cannot take a pointer, it would point into another process
 double first(const double* values);
-std::vector<std::byte> call_of_pointer(const std::vector<double>& values) {
+cohort::cluster::payload call_of_pointer(const std::vector<double>& values) {
   return cohort::cluster::encode_arguments<&first>(values.data());
 }
 
 // expect: a remote function takes spans of trivially copyable elements: take std::vector
 int count(std::span<const std::string> names);
-std::vector<std::byte> call_of_span_of_strings(const std::vector<std::string>& names) {
+cohort::cluster::payload call_of_span_of_strings(const std::vector<std::string>& names) {
   return cohort::cluster::encode_arguments<&count>(names);
 }
 
 // expect: a remote function is a function or a captureless lambda, and no template
-std::vector<std::byte> call_of_template() {
+cohort::cluster::payload call_of_template() {
   return cohort::cluster::encode_arguments<[](auto value) { return value; }>(1);
 }
 
@@ -55,12 +55,12 @@ std::size_t call_returning_view() { return cohort::cluster::remote<&name_of>::in
 
 // expect: an argument of the call does not convert to the function's parameter
 double half(double value);
-std::vector<std::byte> call_with_other_type() {
+cohort::cluster::payload call_with_other_type() {
   return cohort::cluster::encode_arguments<&half>("two");
 }
 
 // expect: the call has not as many arguments as the remote function has parameters
 double power(double base, int exponent);
-std::vector<std::byte> call_with_too_few() {
+cohort::cluster::payload call_with_too_few() {
   return cohort::cluster::encode_arguments<&power>(2.0);
 }

@@ -15,6 +15,7 @@
 /// callee's side is run<F> or run_now<F>, found by its number in the function table as remote<F>
 /// registers it.
 
+#include <cohort/cluster/link/attachment.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/function_table.hpp>
@@ -36,12 +37,12 @@ namespace cohort::cluster {
 /// parameter, which is then no argument of the call.
 class call_context;
 
-/// A callee in the table, from the bytes of the arguments to the bytes of the result: a coroutine.
-/// What the callee throws leaves it; bytes that are no arguments of its own are a cohort::error
-/// whose code is a wire_errc and whose text names the function and the argument.
-using runner = asio::awaitable<std::vector<std::byte>>(call_context&, std::vector<std::byte>);
+/// A callee in the table, from the arguments to the result as they travel: a coroutine. What the
+/// callee throws leaves it; what are no arguments of its own is a cohort::error whose code is a
+/// wire_errc and whose text names the function and the argument.
+using runner = asio::awaitable<payload>(call_context&, payload);
 /// The same of a callee that is no coroutine.
-using plain_runner = std::vector<std::byte>(call_context&, std::vector<std::byte>);
+using plain_runner = payload(call_context&, payload);
 
 namespace detail {
 template <auto F>
@@ -55,6 +56,9 @@ struct checked;
 /// callee has ended, a coroutine included. `std::string_view` and `std::span<const T>` with a
 /// trivially copyable T are views of the message, without a copy. What would change the caller's
 /// objects or point into its memory does not compile.
+///
+/// An argument or a result that is a vector of numbers or bytes, a text, or a span, of at least
+/// `attachment_size` bytes, is received in the memory in which the callee or the caller gets it.
 template <auto F>
 struct callee {
   /// What it returns; for a coroutine asio::awaitable<R> this is R.
@@ -68,28 +72,21 @@ struct callee {
   static constexpr std::string_view name() noexcept { return function_name<F>(); }
 };
 
-/// The arguments of a call of F as bytes. They are converted to the parameters' types first, as in
-/// any call, so that an int for a double travels as a double. Nothing of the arguments is kept.
-/// O(bytes), one copy.
+/// The arguments of a call of F as they travel. They are converted to the parameters' types first,
+/// as in any call, so that an int for a double travels as a double. Nothing is kept of arguments
+/// that are lvalues; large rvalues are moved and sent from where they lie. O(bytes), one copy of
+/// what is not moved.
 template <auto F, class... Args>
-[[nodiscard]] std::vector<std::byte> encode_arguments(Args&&... arguments);
+[[nodiscard]] payload encode_arguments(Args&&... arguments);
 
-/// The same behind what is in `out` already. Views are aligned relative to where the arguments
-/// begin.
-template <auto F, class... Args>
-void append_arguments(std::vector<std::byte>& out, Args&&... arguments);
-
-/// Calls F with the arguments in the bytes and returns its result as bytes, which are none for
-/// void. For functions that are no coroutines; on the calling thread. The bytes live until F
-/// returns.
+/// Calls F with the arguments and returns its result, which is empty for void. For functions that
+/// are no coroutines; on the calling thread. The arguments live until F returns.
 template <auto F>
-[[nodiscard]] std::vector<std::byte> run_now(call_context& context,
-                                             std::vector<std::byte> arguments);
+[[nodiscard]] payload run_now(call_context& context, payload arguments);
 
 /// The same for coroutines, which it awaits. The context must live until it ends.
 template <auto F>
-asio::awaitable<std::vector<std::byte>> run(call_context& context,
-                                            std::vector<std::byte> arguments);
+asio::awaitable<payload> run(call_context& context, payload arguments);
 
 namespace detail {
 template <auto F>
@@ -108,10 +105,10 @@ template <auto F>
 template <auto F>
 using remote = registered<detail::callee_code<F>(), F>;
 
-/// The result of a callee that returns R. Throws cohort::error with a wire_errc if the bytes are
-/// none; `name` is the function's, for that text.
+/// The result of a callee that returns R. Throws cohort::error with a wire_errc if it is none;
+/// `name` is the function's, for that text.
 template <class R>
-[[nodiscard]] R decode_result(std::span<const std::byte> bytes, std::string_view name = "?");
+[[nodiscard]] R decode_result(payload result, std::string_view name = "?");
 
 }  // namespace cohort::cluster
 

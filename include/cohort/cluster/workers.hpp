@@ -112,7 +112,7 @@ class workers : public call_verbs<workers> {
     return with_token<Function, 1>(
         [&](auto&& token, auto&&... rest) {
           using result = typename callee<Function>::result;
-          std::vector<std::vector<std::byte>> items;
+          std::vector<payload> items;
           for (auto&& item : range) {
             items.push_back(
                 encode_arguments<Function>(std::forward<decltype(item)>(item), rest...));

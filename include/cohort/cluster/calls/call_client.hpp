@@ -35,8 +35,8 @@ class waiting_call {
   waiting_call& operator=(const waiting_call&) = delete;
   virtual ~waiting_call() = default;
 
-  /// Either an error, or the bytes of the result. Runs no code of the user's before it returns.
-  virtual void complete(std::exception_ptr failed, std::vector<std::byte>&& result) = 0;
+  /// Either an error, or the result. Runs no code of the user's before it returns.
+  virtual void complete(std::exception_ptr failed, payload&& result) = 0;
 };
 
 /// One call as it is given to a client.
@@ -44,7 +44,7 @@ struct call_request {
   int rank = -1;
   std::size_t function = 0;  ///< index in the function table
   std::string_view name;     ///< of the function; for errors
-  std::vector<std::byte> arguments;
+  payload arguments;
   std::uint32_t flags = 0;                                        ///< of call_tail
   std::optional<std::chrono::steady_clock::time_point> deadline;  ///< one for all of a call of all
 };
@@ -100,7 +100,7 @@ class basic_call_client : public std::enable_shared_from_this<basic_call_client<
       const std::chrono::nanoseconds left = *request.deadline - std::chrono::steady_clock::now();
       tail.remaining = static_cast<std::uint64_t>(std::max<std::int64_t>(left.count(), 0));
     }
-    tail.append_to(request.arguments);
+    tail.append_to(request.arguments.bytes);
     if (waiting) {
       pending_call& made = pending_[id];
       made.rank = request.rank;
@@ -165,7 +165,7 @@ class basic_call_client : public std::enable_shared_from_this<basic_call_client<
                                ": the result is above max_message";
       complete(each.id, std::make_exception_ptr(error(errc::message_too_long, text)), {});
     } else if (each.kind == message_kind::result) {
-      complete(each.id, nullptr, std::move(each.bytes));
+      complete(each.id, nullptr, std::move(each));
     } else {
       wire::reader in(each.bytes);
       complete(each.id, decode_exception(in), {});
@@ -239,7 +239,7 @@ class basic_call_client : public std::enable_shared_from_this<basic_call_client<
                                                        std::to_string(at->second.rank) +
                                                        " has not answered in time")));
   }
-  void complete(std::uint64_t id, std::exception_ptr failed, std::vector<std::byte>&& result) {
+  void complete(std::uint64_t id, std::exception_ptr failed, payload&& result) {
     auto found = pending_.extract(id);
     if (found.empty()) return;
     found.mapped().waiting->complete(std::move(failed), std::move(result));

@@ -89,7 +89,7 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
                                           deadline);
     call->function = function;
     call->coroutine = coroutine;
-    call->arguments = std::move(each.bytes);
+    call->arguments = std::move(each);
     call->id = each.id;
     call->tail = *tail;
     call->from = behind;
@@ -205,7 +205,7 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
     asio::cancellation_signal cancel;
     runner* coroutine = nullptr;  // or
     plain_runner* function = nullptr;
-    std::vector<std::byte> arguments;
+    payload arguments;
     std::uint64_t id = 0;
     call_tail tail;
     bool begun = false;                   // nothing stands before it any more
@@ -248,8 +248,7 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
     if (!on_thread && call->function != nullptr) {
       return post([self = this->shared_from_this(), call] { self->run_plain(call); });
     }
-    auto done = [self = this->shared_from_this(), call](std::exception_ptr failed,
-                                                        std::vector<std::byte> result) {
+    auto done = [self = this->shared_from_this(), call](std::exception_ptr failed, payload result) {
       self->ended(call, failed, std::move(result));
     };
     if (on_thread) {
@@ -295,8 +294,7 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
     return {state.sequence - call.operations_before,
             state.creations != nullptr || state.live > call.live_before};
   }
-  void ended(const running_ptr& call, const std::exception_ptr& failed,
-             std::vector<std::byte>&& result) {
+  void ended(const running_ptr& call, const std::exception_ptr& failed, payload&& result) {
     call->entered = true;  // or it could not be
     if (call->aside) {
       if (call->tail.is(call_tail::on_thread)) --threads_aside_;
@@ -330,7 +328,7 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
     if (from) from->calls.erase(call->id);
     --running_;
   }
-  static asio::awaitable<std::vector<std::byte>> execute(running_ptr call) {
+  static asio::awaitable<payload> execute(running_ptr call) {
     co_await asio::this_coro::reset_cancellation_state(asio::enable_total_cancellation());
     auto& engine = asio::use_service<progress::engine>(call->context.context());
     co_await asio::async_initiate<const asio::use_awaitable_t<>, void()>(resumed_by_loop(),
@@ -338,7 +336,7 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
     call->entered = true;
     co_return co_await call->coroutine(call->context, std::move(call->arguments));
   }
-  static asio::awaitable<std::vector<std::byte>> execute_on_thread(running_ptr call) {
+  static asio::awaitable<payload> execute_on_thread(running_ptr call) {
     if (call->function != nullptr) {
       co_return call->function(call->context, std::move(call->arguments));
     }
@@ -346,7 +344,7 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
   }
   void run_plain(const running_ptr& call) {
     std::exception_ptr failed;
-    std::vector<std::byte> result;
+    payload result;
     try {
       result = call->function(call->context, std::move(call->arguments));
     } catch (...) {

@@ -120,14 +120,14 @@ class single_call final : public waiting_call {
     });
   }
 
-  void complete(std::exception_ptr failed, std::vector<std::byte>&& result) override {
+  void complete(std::exception_ptr failed, payload&& result) override {
     if constexpr (std::is_void_v<R>) {
       handler_.post(std::move(failed));
     } else {
       R value{};
       if (!failed) {
         try {
-          value = decode_result<R>(result);
+          value = decode_result<R>(std::move(result));
         } catch (...) {
           failed = std::current_exception();
         }

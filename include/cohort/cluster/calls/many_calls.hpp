@@ -27,14 +27,13 @@
 namespace cohort::cluster::detail {
 
 template <class R>
-[[nodiscard]] outcome<R> outcome_of_answer(std::exception_ptr failed,
-                                           const std::vector<std::byte>& result) {
+[[nodiscard]] outcome<R> outcome_of_answer(std::exception_ptr failed, payload&& result) {
   if (failed) return outcome<R>(std::move(failed));
   if constexpr (std::is_void_v<R>) {
     return outcome<R>();
   } else {
     try {
-      return outcome<R>(decode_result<R>(result));
+      return outcome<R>(decode_result<R>(std::move(result)));
     } catch (...) {
       return outcome<R>(std::current_exception());
     }
@@ -77,8 +76,8 @@ class many_calls : public std::enable_shared_from_this<many_calls<R>> {
   struct part final : waiting_call {
     part(std::shared_ptr<many_calls> all_, std::size_t index_, int rank_)
         : all(std::move(all_)), index(index_), rank(rank_) {}
-    void complete(std::exception_ptr failed, std::vector<std::byte>&& result) override {
-      all->part_ended(index, rank, std::move(failed), result);
+    void complete(std::exception_ptr failed, payload&& result) override {
+      all->part_ended(index, rank, std::move(failed), std::move(result));
     }
     std::shared_ptr<many_calls> all;
     std::size_t index;
@@ -96,8 +95,8 @@ class many_calls : public std::enable_shared_from_this<many_calls<R>> {
     return from_now(*options_.deadline());
   }
   /// Returns the call's id.
-  std::uint64_t make(std::size_t index, int rank, std::vector<std::byte> arguments,
-                     std::uint32_t flags, time_limit deadline) {
+  std::uint64_t make(std::size_t index, int rank, payload arguments, std::uint32_t flags,
+                     time_limit deadline) {
     const std::uint64_t id = calls().next_id();
     ids_.emplace_back(index, id);
     call_request request;
@@ -140,12 +139,11 @@ class many_calls : public std::enable_shared_from_this<many_calls<R>> {
   std::exception_ptr stopped_;
 
  private:
-  void part_ended(std::size_t index, int rank, std::exception_ptr failed,
-                  const std::vector<std::byte>& result) {
+  void part_ended(std::size_t index, int rank, std::exception_ptr failed, payload&& result) {
     const auto self = this->shared_from_this();
     std::erase_if(ids_, [&](const auto& each) { return each.first == index; });
     if (!retry(index, rank, failed)) {
-      auto made = outcome_of_answer<R>(failed, result);
+      auto made = outcome_of_answer<R>(failed, std::move(result));
       if (!failed) failed = made.error();
       set(index, std::move(made));
     }
@@ -174,7 +172,7 @@ template <class R>
 class call_on_all final : public many_calls<R> {
  public:
   call_on_all(std::shared_ptr<job> over, call_options options, std::size_t function,
-              std::string_view name, std::vector<std::byte> arguments)
+              std::string_view name, payload arguments)
       : many_calls<R>(over, options, function, name,
                       static_cast<std::size_t>(over->size() + (options.include_manager() ? 1 : 0))),
         arguments_(std::move(arguments)),
@@ -235,7 +233,7 @@ class call_on_all final : public many_calls<R> {
     if (ends) over->terminate(text);
   }
 
-  std::vector<std::byte> arguments_;
+  payload arguments_;
   std::shared_ptr<call_of_all> watched_;  // `failed`: the first, of this call or one before it
   bool made_ = false;                     // all calls have been
 };
@@ -245,7 +243,7 @@ template <class R>
 class map_calls final : public many_calls<R> {
  public:
   map_calls(std::shared_ptr<job> over, call_options options, std::size_t function,
-            std::string_view name, std::vector<std::vector<std::byte>> items)
+            std::string_view name, std::vector<payload> items)
       : many_calls<R>(over, options, function, name, items.size()),
         items_(std::move(items)),
         load_(static_cast<std::size_t>(over->size())),
@@ -335,7 +333,7 @@ class map_calls final : public many_calls<R> {
     });
   }
 
-  std::vector<std::vector<std::byte>> items_;
+  std::vector<payload> items_;
   std::vector<int> load_;
   std::vector<std::size_t> again_;
   std::size_t next_ = 0;

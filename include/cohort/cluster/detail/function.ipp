@@ -166,46 +166,124 @@ struct checked {
   return (alignment - position % alignment) % alignment;
 }
 
+// --- Large values -------------------------------------------------------------------------------
+
+/// The container in which a large value of this type travels by itself; void if there is none.
+template <class T>
+struct attached {
+  using type = void;
+};
+template <class T, class Allocator>
+  requires(wire::detail::copied_whole<T> &&
+           std::allocator_traits<Allocator>::is_always_equal::value)
+struct attached<std::vector<T, Allocator>> {
+  using type = std::vector<T, Allocator>;
+};
+template <>
+struct attached<std::string> {
+  using type = std::string;
+};
+template <>
+struct attached<std::string_view> {
+  using type = std::string;
+};
+template <class T, std::size_t N>
+  requires(std::is_trivially_copyable_v<T> && std::is_default_constructible_v<T> &&
+           !std::is_same_v<T, bool>)
+struct attached<std::span<const T, N>> {
+  using type = std::vector<T>;
+};
+
+/// Attaches it if it is large, and says whether it has. What can be moved is.
+template <class Container, class Value>
+[[nodiscard]] bool attach(payload& out, Value&& value) {
+  const std::span elements(std::as_const(value));
+  const bool large = elements.size_bytes() >= attachment_size;
+  if (!large || out.attachments.size() == attachment_limit) return false;
+  wire::writer(out.bytes).varint(value.size());
+  if constexpr (std::is_same_v<Value, Container>) {
+    out.attachments.push_back(attachment_of<Container>::sent(std::move(value)));
+  } else {
+    out.attachments.push_back(attachment_of<Container>::copy(elements));
+  }
+  return true;
+}
+
+/// The attachments of what is read, in the order of its bytes.
+struct attachments_left {
+  const std::vector<attachment_ptr>& all;
+  std::size_t taken = 0;
+
+  /// That of the next value, or null if the value is not attached.
+  template <class Container>
+  [[nodiscard]] std::shared_ptr<attachment_of<Container>> next(wire::reader& in) {
+    constexpr std::size_t size = sizeof(typename Container::value_type);
+    wire::reader ahead = in;
+    const std::uint64_t count = ahead.varint();
+    const bool large = ahead.ok() && count >= (attachment_size + size - 1) / size;
+    if (!large || taken == attachment_limit) return nullptr;
+    in = ahead;
+    if (taken == all.size()) return in.fail(wire_errc::too_long), nullptr;
+    auto found = std::dynamic_pointer_cast<attachment_of<Container>>(all[taken++]);
+    if (!found || found->values.size() != count) return in.fail(wire_errc::bad_value), nullptr;
+    return found;
+  }
+};
+
 // --- The caller's side --------------------------------------------------------------------------
 
 /// A span is the number of its elements, zeros up to their alignment, and their bytes.
 template <class T, std::size_t N>
-void put_span(wire::writer& out, std::size_t begin, std::span<const T, N> values) {
+void put_span(wire::writer& out, std::span<const T, N> values) {
   out.varint(values.size());
-  for (std::size_t left = padding(out.size() - begin, alignof(T)); left > 0; --left) out.byte(0);
+  for (std::size_t left = padding(out.size(), alignof(T)); left > 0; --left) out.byte(0);
   out.raw(std::as_bytes(values));
 }
 
 template <class Parameter, class Argument>
-void put_argument(wire::writer& out, std::size_t begin, Argument&& argument) {
+void put_argument(payload& to, Argument&& argument) {
   using stored = std::remove_cvref_t<Parameter>;
+  using container = typename attached<stored>::type;
   constexpr bool same = std::is_same_v<std::remove_cvref_t<Argument>, stored>;
   constexpr bool converts = same || std::is_convertible_v<Argument, stored>;
   static_assert(converts, "an argument of the call does not convert to the function's parameter");
+  wire::writer out(to.bytes);
   if constexpr (!converts) {
     return;
+  } else if constexpr (std::is_same_v<Argument, container>) {  // an rvalue, of what may be a view
+    if (attach<container>(to, std::move(argument))) return;
+    const container& kept = argument;
+    put_argument<Parameter>(to, kept);
   } else if constexpr (is_span<stored>) {
-    put_span(out, begin, static_cast<stored>(argument));
+    const auto values = static_cast<stored>(argument);
+    if constexpr (!std::is_void_v<container>) {
+      if (attach<container>(to, values)) return;
+    }
+    put_span(out, values);
   } else if constexpr (std::is_same_v<stored, std::string_view>) {
-    out.text(static_cast<std::string_view>(argument));
+    const auto text = static_cast<std::string_view>(argument);
+    if (!attach<container>(to, text)) out.text(text);
   } else if constexpr (same) {
+    if constexpr (!std::is_void_v<container>) {
+      if (attach<container>(to, std::as_const(argument))) return;
+    }
     out.put(std::as_const(argument));  // also of what cannot be copied
   } else {
-    out.put(static_cast<stored>(std::forward<Argument>(argument)));
+    put_argument<Parameter>(to, static_cast<stored>(std::forward<Argument>(argument)));
   }
 }
 
 template <class... Parameters, class... Args>
-void put_arguments(wire::writer& out, types<Parameters...>, Args&&... arguments) {
-  [[maybe_unused]] const std::size_t begin = out.size();
-  (put_argument<Parameters>(out, begin, std::forward<Args>(arguments)), ...);
+void put_arguments(payload& out, types<Parameters...>, Args&&... arguments) {
+  (put_argument<Parameters>(out, std::forward<Args>(arguments)), ...);
 }
 
-/// The bytes that an argument will take, if it may take many; a guess.
+/// The bytes that an argument will take among others; a guess.
 template <class Argument>
-[[nodiscard]] std::size_t long_size(const Argument& argument) noexcept {
+[[nodiscard]] std::size_t inner_size(const Argument& argument) noexcept {
   if constexpr (requires { std::as_bytes(std::span(argument)); }) {
-    return std::span(argument).size_bytes();
+    const std::size_t size = std::span(argument).size_bytes();
+    return size < attachment_size ? size : 0;
   } else {
     return 0;
   }
@@ -218,7 +296,7 @@ template <class Parameter, class Stored = std::remove_cvref_t<Parameter>>
 struct slot {
   Stored value{};
 
-  void read(wire::reader& in, std::size_t) { in.get(value); }
+  void read(wire::reader& in, std::size_t, attachments_left&) { in.get(value); }
   [[nodiscard]] auto&& pass() noexcept {
     if constexpr (std::is_lvalue_reference_v<Parameter>) {
       return std::as_const(value);
@@ -228,12 +306,36 @@ struct slot {
   }
 };
 
+/// or one that may be attached,
+template <class Parameter, class Stored>
+  requires std::is_same_v<typename attached<Stored>::type, Stored>
+struct slot<Parameter, Stored> {
+  Stored value;
+  std::shared_ptr<attachment_of<Stored>> apart;
+
+  void read(wire::reader& in, std::size_t, attachments_left& others) {
+    apart = others.next<Stored>(in);
+    if (!apart) in.get(value);
+  }
+  [[nodiscard]] auto&& pass() noexcept {
+    Stored& here = apart ? apart->values : value;
+    if constexpr (std::is_lvalue_reference_v<Parameter>) {
+      return std::as_const(here);
+    } else {
+      return std::move(here);
+    }
+  }
+};
+
 /// or a text in the message,
 template <class Parameter>
 struct slot<Parameter, std::string_view> {
   std::string_view value;
 
-  void read(wire::reader& in, std::size_t) { value = in.text(); }
+  void read(wire::reader& in, std::size_t, attachments_left& others) {
+    const auto apart = others.next<std::string>(in);
+    value = apart ? std::string_view(apart->values) : in.text();
+  }
   [[nodiscard]] std::string_view& pass() noexcept { return value; }
 };
 
@@ -251,7 +353,15 @@ struct slot<Parameter, std::span<const T, N>> {
   std::size_t size = 0;
   std::unique_ptr<std::byte, release> copy;
 
-  void read(wire::reader& in, std::size_t message_size) {
+  void read(wire::reader& in, std::size_t message_size, attachments_left& others) {
+    if constexpr (!std::is_void_v<typename attached<std::span<const T, N>>::type>) {
+      if (const auto apart = others.next<std::vector<T>>(in)) {
+        data = apart->values.data();
+        size = apart->values.size();
+        if (N != std::dynamic_extent && size != N) in.fail(wire_errc::bad_value);
+        return;
+      }
+    }
     size = in.count(sizeof(T));
     if (N != std::dynamic_extent && in.ok() && size != N) in.fail(wire_errc::bad_value);
     static_cast<void>(in.raw(padding(message_size - in.left(), alignof(T))));
@@ -277,14 +387,16 @@ template <class... Parameters>
 struct slots<types<Parameters...>> {
   std::tuple<slot<Parameters>...> all;
 
-  /// Throws cohort::error if the bytes are not exactly these arguments.
-  void read(std::span<const std::byte> message, std::string_view name) {
+  /// Throws cohort::error if the message is not exactly these arguments. Views are of it.
+  void read(std::span<const std::byte> message, const std::vector<attachment_ptr>& attachments,
+            std::string_view name) {
     wire::reader in(message);
+    attachments_left others{attachments};
     std::size_t position = 0;
     const auto one = [&](auto& next) {
       if (!in.ok()) return;
       ++position;
-      next.read(in, message.size());
+      next.read(in, message.size(), others);
     };
     std::apply([&one](auto&... each) { (one(each), ...); }, all);
     std::string text = "call of ";
@@ -292,7 +404,7 @@ struct slots<types<Parameters...>> {
       text.append(name).append(", argument ").append(std::to_string(position));
       throw error(in.error(), text.append(" of ").append(std::to_string(sizeof...(Parameters))));
     }
-    if (in.left() != 0) {
+    if (in.left() != 0 || others.taken != attachments.size()) {
       text.append(name).append(", behind its ").append(std::to_string(sizeof...(Parameters)));
       throw error(make_error_code(wire_errc::trailing), text.append(" arguments"));
     }
@@ -317,77 +429,85 @@ template <auto F>
 }  // namespace detail
 
 template <auto F, class... Args>
-void append_arguments(std::vector<std::byte>& out, Args&&... arguments) {
+payload encode_arguments(Args&&... arguments) {
+  payload out;
   if constexpr (detail::checked<F>::ok) {
     constexpr bool fits = sizeof...(Args) == detail::checked<F>::arity;
     static_assert(fits, "the call has not as many arguments as the remote function has parameters");
     if constexpr (fits) {
-      wire::writer to(out);
-      detail::put_arguments(to, typename detail::checked<F>::parameters(),
+      // There is room for what a call adds.
+      out.bytes.reserve((detail::inner_size(arguments) + ... + 64));
+      detail::put_arguments(out, typename detail::checked<F>::parameters(),
                             std::forward<Args>(arguments)...);
     }
   }
-}
-
-template <auto F, class... Args>
-std::vector<std::byte> encode_arguments(Args&&... arguments) {
-  std::vector<std::byte> out;
-  out.reserve((detail::long_size(arguments) + ... + 64));  // there is room for what a call adds
-  append_arguments<F>(out, std::forward<Args>(arguments)...);
   return out;
 }
 
+namespace detail {
+
+template <class R>
+[[nodiscard]] payload encode_result(R result) {
+  payload out;
+  put_argument<R>(out, std::move(result));
+  return out;
+}
+
+}  // namespace detail
+
 template <auto F>
-std::vector<std::byte> run_now(call_context& context, std::vector<std::byte> arguments) {
-  std::vector<std::byte> out;
-  if constexpr (detail::checked<F>::ok) {
+payload run_now(call_context& context, payload arguments) {
+  if constexpr (!detail::checked<F>::ok) {
+    return payload();
+  } else {
     static_assert(!detail::checked<F>::is_coroutine, "a coroutine is awaited: use run<F>");
     detail::slots<typename detail::checked<F>::parameters> stored;
-    stored.read(arguments, function_name<F>());
+    stored.read(arguments.bytes, arguments.attachments, function_name<F>());
     if constexpr (std::is_void_v<typename detail::checked<F>::result>) {
       detail::invoke<F>(context, stored);
+      return payload();
     } else {
-      const auto result = detail::invoke<F>(context, stored);
-      wire::writer(out).put(result);
+      return detail::encode_result<std::remove_cv_t<typename detail::checked<F>::result>>(
+          detail::invoke<F>(context, stored));
     }
   }
-  return out;
 }
 
 template <auto F>
-asio::awaitable<std::vector<std::byte>> run(call_context& context,
-                                            std::vector<std::byte> arguments) {
+asio::awaitable<payload> run(call_context& context, payload arguments) {
   if constexpr (!detail::checked<F>::ok) {
-    co_return std::vector<std::byte>();
+    co_return payload();
   } else {
     static_assert(detail::checked<F>::is_coroutine, "no coroutine is called: use run_now<F>");
     detail::slots<typename detail::checked<F>::parameters> stored;
-    stored.read(arguments, function_name<F>());
-    std::vector<std::byte> out;
+    stored.read(arguments.bytes, arguments.attachments, function_name<F>());
     if constexpr (std::is_void_v<typename detail::checked<F>::result>) {
       co_await detail::invoke<F>(context, stored);
+      co_return payload();
     } else {
-      const auto result = co_await detail::invoke<F>(context, stored);
-      wire::writer(out).put(result);
+      auto result = co_await detail::invoke<F>(context, stored);
+      co_return detail::encode_result<std::remove_cv_t<typename detail::checked<F>::result>>(
+          std::move(result));
     }
-    co_return out;
   }
 }
 
 template <class R>
-R decode_result(std::span<const std::byte> bytes, std::string_view name) {
-  wire::reader in(bytes);
+R decode_result(payload result, std::string_view name) {
+  wire::reader in(result.bytes);
+  detail::attachments_left from{result.attachments};
   const auto check = [&] {
-    if (in.ok() && in.left() != 0) in.fail(wire_errc::trailing);
+    const bool all = in.left() == 0 && from.taken == result.attachments.size();
+    if (in.ok() && !all) in.fail(wire_errc::trailing);
     if (!in.ok()) throw error(in.error(), std::string("result of ").append(name));
   };
   if constexpr (std::is_void_v<R>) {
     check();
   } else {
-    std::remove_cv_t<R> value{};
-    in.get(value);
+    detail::slot<std::remove_cv_t<R>> value;
+    value.read(in, 0, from);
     check();
-    return value;
+    return value.pass();
   }
 }
 

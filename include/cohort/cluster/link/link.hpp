@@ -12,6 +12,7 @@
 #include <asio/buffer.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -48,13 +49,11 @@ class basic_link : public std::enable_shared_from_this<basic_link<Any>> {
 
   /// Never waits: the message is queued. Small ones pass large ones, but not one of their own id:
   /// what cancels a call comes after it. Does nothing after the end.
-  void send(message_kind kind, std::uint64_t id, std::vector<std::byte> bytes = {}) {
+  /// Attachments are sent from where they are, and kept until they have been.
+  void send(message_kind kind, std::uint64_t id, payload what = {}) {
     if (ended_) return;
     ++sent_;
-    outgoing each;
-    each.head.kind = kind;
-    each.head.id = id;
-    each.bytes = std::move(bytes);
+    outgoing each(kind, id, std::move(what));
     if (kind == message_kind::cancel) {
       const auto before = std::find_if(large_.begin(), large_.end(), [&](const outgoing& one) {
         return one.head.id == id && one.head.kind == message_kind::call;
@@ -64,7 +63,7 @@ class basic_link : public std::enable_shared_from_this<basic_link<Any>> {
         return;
       }
     }
-    (each.bytes.size() <= frame_limit ? small_ : large_).push_back(std::move(each));
+    (each.size <= frame_limit ? small_ : large_).push_back(std::move(each));
     if (!writing_) write_next();
   }
 
@@ -105,8 +104,17 @@ class basic_link : public std::enable_shared_from_this<basic_link<Any>> {
   virtual void write(const std::vector<asio::const_buffer>& what) = 0;
   virtual void close_stream() noexcept = 0;
 
-  /// Bytes have come, or the stream has ended. True if more are wanted.
-  bool arrived(std::error_code failed, std::span<const std::byte> bytes) {
+  /// Where the next bytes shall lie if that is somewhere; until `arrived`.
+  [[nodiscard]] std::span<std::byte> room() noexcept {
+    try {
+      return reader_.room();
+    } catch (...) {  // no memory: `arrived` will say so
+      return {};
+    }
+  }
+  /// Bytes have come, `in_room` of them to `room()` before the others, or the stream has ended.
+  /// True if more are wanted.
+  bool arrived(std::error_code failed, std::span<const std::byte> bytes, std::size_t in_room = 0) {
     if (ended_) {
       forget();
       return false;
@@ -117,11 +125,12 @@ class basic_link : public std::enable_shared_from_this<basic_link<Any>> {
     }
     bool fine = false;
     try {
-      fine = reader_.feed(bytes, [this](message&& each) {
+      const auto deliver = [this](message&& each) {
         on_message_(std::move(each));
         ++received_;
         return !ended_;
-      });
+      };
+      fine = reader_.feed(bytes, deliver, in_room);
     } catch (...) {  // no memory: what has been read is lost, and nobody may wait for it
       if (!ended_) end(std::make_error_code(std::errc::not_enough_memory));
       throw;
@@ -145,14 +154,11 @@ class basic_link : public std::enable_shared_from_this<basic_link<Any>> {
     }
     if (large_in_batch_ && !large_.empty()) {
       outgoing& each = batch_.back();
-      each.begin += each.head.size;
       each.cancelled = large_[turn_].cancelled;  // said in the meantime
       if (each.head.last) {
         large_.erase(large_.begin() + static_cast<std::ptrdiff_t>(turn_));
         if (each.cancelled) {
-          outgoing& after = small_.emplace_back();
-          after.head.kind = message_kind::cancel;
-          after.head.id = each.head.id;
+          small_.emplace_back(message_kind::cancel, each.head.id, payload());
         }
       } else {
         large_[turn_] = std::move(each);
@@ -166,16 +172,42 @@ class basic_link : public std::enable_shared_from_this<basic_link<Any>> {
   static constexpr std::size_t batch_limit = 32;  // messages written at once
 
   struct outgoing {
+    outgoing(message_kind kind, std::uint64_t id, payload&& from) : what(std::move(from)) {
+      head.kind = kind;
+      head.id = id;
+      if (!what.attachments.empty()) attachment_table::append_to(what);
+      size = what.size();
+    }
+
     frame_head head;
-    frame_head_bytes head_bytes{};
-    std::vector<std::byte> bytes;
+    std::array<frame_head_bytes, 2> head_bytes{};  // a small one may have two frames
+    payload what;
+    std::size_t size = 0;    // of all
     std::size_t begin = 0;   // of what has not been written
     bool cancelled = false;  // that message is sent when this one is out
 
-    void next_frame() {
-      head.size = static_cast<std::uint32_t>(std::min(frame_limit, bytes.size() - begin));
-      head.last = begin + head.size == bytes.size();
-      head_bytes = encode_frame_head(head);
+    /// Takes the next frame. The first ones have the bytes, the others attachments.
+    void next_frame(std::vector<asio::const_buffer>& to) {
+      begin += head.size;
+      const bool in_bytes = begin < what.bytes.size() || size == 0;
+      const std::size_t end = in_bytes ? what.bytes.size() : size;
+      head.size = static_cast<std::uint32_t>(std::min(frame_limit, end - begin));
+      head.last = begin + head.size == size;
+      head.attached = in_bytes && begin + head.size == end && !head.last;
+      frame_head_bytes& encoded = head_bytes[begin != 0 && head.last ? 1 : 0];
+      encoded = encode_frame_head(head);
+      to.push_back(asio::buffer(encoded));
+      std::size_t skip = begin;
+      std::size_t left = head.size;
+      const auto add = [&](std::span<const std::byte> from) {
+        const auto here = from.subspan(std::min(skip, from.size()));
+        skip -= from.size() - here.size();
+        const auto part = here.first(std::min(left, here.size()));
+        left -= part.size();
+        if (!part.empty()) to.push_back(asio::buffer(part.data(), part.size()));
+      };
+      add(what.bytes);
+      for (const attachment_ptr& each : what.attachments) add(each->bytes());
     }
   };
 
@@ -185,10 +217,10 @@ class basic_link : public std::enable_shared_from_this<basic_link<Any>> {
     for (; !small_.empty() && batch_.size() < batch_limit; small_.pop_front()) {
       batch_.push_back(std::move(small_.front()));
     }
-    // The first few large ones take turns.
+    // The first few large ones take turns. A small one of two frames may be between theirs.
     large_in_batch_ = !large_.empty();
     if (large_in_batch_) {
-      if (turn_ >= std::min(large_.size(), interleaved_limit)) turn_ = 0;
+      if (turn_ >= std::min(large_.size(), interleaved_limit - 1)) turn_ = 0;
       batch_.push_back(std::move(large_[turn_]));
     }
     if (batch_.empty()) {
@@ -196,11 +228,9 @@ class basic_link : public std::enable_shared_from_this<basic_link<Any>> {
       return;
     }
     for (outgoing& each : batch_) {
-      each.next_frame();
-      gather_.push_back(asio::buffer(each.head_bytes));
-      if (each.head.size != 0) {
-        gather_.push_back(asio::buffer(each.bytes.data() + each.begin, each.head.size));
-      }
+      do {
+        each.next_frame(gather_);
+      } while (each.size <= frame_limit && !each.head.last);
     }
     writing_ = true;
     write(gather_);

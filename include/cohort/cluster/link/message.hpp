@@ -7,6 +7,7 @@
 /// Pure: bytes in, messages out. A message travels as frames of at most `frame_limit` bytes, so
 /// that a large one does not hold up a cancellation behind it. What messages say is here too.
 
+#include <cohort/cluster/link/attachment.hpp>
 #include <cohort/cluster/link/handshake.hpp>
 #include <cohort/core/copy.hpp>
 #include <cohort/core/crypto.hpp>
@@ -53,11 +54,10 @@ enum class message_kind : std::uint8_t {
 };
 inline constexpr auto last_message_kind = message_kind::go_on;
 
-struct message {
+struct message : payload {
   message_kind kind{};
   std::uint64_t id = 0;
-  std::vector<std::byte> bytes;
-  bool oversize = false;  ///< was longer than allowed; the bytes are dropped
+  bool oversize = false;  ///< was longer than allowed; what it says is dropped
 };
 
 inline constexpr std::size_t frame_limit = std::size_t{1} << 20U;  ///< bytes of a frame's body
@@ -71,31 +71,16 @@ struct frame_head {
   message_kind kind{};
   bool last = true;
   std::uint64_t id = 0;
+  bool attached = false;  ///< with this frame the message's bytes end, and attachments follow
 };
 
 using frame_head_bytes = std::array<std::byte, frame_head_size>;
-
-namespace detail {
-
-/// Numbers at fixed places, little-endian.
-inline void store(std::byte* to, std::uint64_t value, std::size_t bytes) noexcept {
-  for (std::size_t i = 0; i < bytes; ++i) to[i] = static_cast<std::byte>(value >> (8 * i));
-}
-[[nodiscard]] inline std::uint64_t load(const std::byte* from, std::size_t bytes) noexcept {
-  std::uint64_t value = 0;
-  for (std::size_t i = 0; i < bytes; ++i) {
-    value |= std::to_integer<std::uint64_t>(from[i]) << (8 * i);
-  }
-  return value;
-}
-
-}  // namespace detail
 
 [[nodiscard]] inline frame_head_bytes encode_frame_head(const frame_head& head) noexcept {
   frame_head_bytes out{};
   detail::store(out.data(), head.size, 4);
   out[4] = static_cast<std::byte>(head.kind);
-  out[5] = static_cast<std::byte>(head.last ? 1 : 0);
+  out[5] = static_cast<std::byte>((head.last ? 1 : 0) + (head.attached ? 2 : 0));
   detail::store(out.data() + 8, head.id, 8);
   return out;
 }
@@ -103,27 +88,33 @@ inline void store(std::byte* to, std::uint64_t value, std::size_t bytes) noexcep
 /// False if no such frame exists.
 [[nodiscard]] inline bool decode_frame_head(const frame_head_bytes& in, frame_head& head) noexcept {
   const auto kind = std::to_integer<unsigned>(in[4]);
-  const auto last = std::to_integer<unsigned>(in[5]);
+  const auto end = std::to_integer<unsigned>(in[5]);
   head.size = static_cast<std::uint32_t>(detail::load(in.data(), 4));
   head.kind = static_cast<message_kind>(kind);
-  head.last = last == 1;
+  head.last = end == 1;
+  head.attached = end == 2;
   head.id = detail::load(in.data() + 8, 8);
   return head.size <= frame_limit && kind >= 1 &&
-         kind <= static_cast<unsigned>(last_message_kind) && last <= 1 &&
+         kind <= static_cast<unsigned>(last_message_kind) && end <= 2 &&
          detail::load(in.data() + 6, 2) == 0;
 }
 
 /// Makes messages of a stream of frames. Writes to no more memory than bytes have arrived, twice
-/// that while it grows, and holds at most `interleaved_limit` unfinished messages of `max_message`
-/// bytes each.
+/// that while it grows, and 256 KiB for an attachment; holds at most `interleaved_limit` unfinished
+/// messages of `max_message` bytes each.
 class frame_reader {
  public:
   explicit frame_reader(std::size_t max_message) noexcept : max_message_(max_message) {}
 
   /// Takes what has arrived and gives each finished message to `sink(message&&)`, which returns
   /// whether to go on. False: what has arrived is no stream of frames, or the sink has had enough.
+  /// `in_room`: bytes that have come before the others, and lie in `room()`.
   template <class Sink>
-  [[nodiscard]] bool feed(std::span<const std::byte> bytes, Sink&& sink) {
+  [[nodiscard]] bool feed(std::span<const std::byte> bytes, Sink&& sink, std::size_t in_room = 0) {
+    if (in_room != 0) {
+      current_->took(in_room);
+      body_left_ -= in_room;
+    }
     for (;;) {
       if (current_ == nullptr) {
         if (bytes.empty()) return true;
@@ -140,50 +131,102 @@ class frame_reader {
       body_left_ -= part;
       if (body_left_ != 0) return true;
       head_have_ = 0;
-      message* const done = std::exchange(current_, nullptr);
+      unfinished* const done = std::exchange(current_, nullptr);
+      if (head_.attached && !begin_attachments(*done)) return false;
       if (!head_.last) continue;
-      message whole = std::move(*done);
+      if (done->left != 0 && !done->oversize) return false;
+      message whole = std::move(static_cast<message&>(*done));
       *done = std::move(unfinished_.back());
       unfinished_.pop_back();
       if (!sink(std::move(whole))) return false;
     }
   }
 
+  /// Where the next bytes shall lie, if at least so many have a place of their own; until `feed`.
+  [[nodiscard]] std::span<std::byte> room(std::size_t least = attachment_size / 4) {
+    if (current_ == nullptr || current_->oversize || !current_->attached) return {};
+    if (body_left_ < least) return {};
+    const auto here = current_->room();
+    return here.first(std::min(here.size(), body_left_));
+  }
+
   /// Between two messages.
   [[nodiscard]] bool idle() const noexcept { return head_have_ == 0 && unfinished_.empty(); }
 
  private:
+  struct unfinished : message {
+    bool attached = false;  // all bytes are there, and attachments follow
+    std::size_t at = 0;     // the one that comes,
+    std::size_t have = 0;   // what of it has come,
+    std::size_t left = 0;   // and bytes of all that have not
+
+    [[nodiscard]] std::span<std::byte> room() {
+      auto here = attachments[at]->room(have);
+      if (!here.empty()) return here;
+      have = 0;
+      return attachments[++at]->room(0);
+    }
+    void took(std::size_t size) noexcept {
+      have += size;
+      left -= size;
+    }
+    void drop() {
+      oversize = true;
+      static_cast<payload&>(*this) = payload();
+    }
+  };
+
   template <class Any = void>
   bool begin_body() {
     body_left_ = head_.size;
-    for (message& each : unfinished_) {
+    for (unfinished& each : unfinished_) {
       if (each.id == head_.id && each.kind == head_.kind) {
         if (body_left_ == 0 && !head_.last) return false;  // frames without end
+        if (each.attached && !each.oversize && (head_.attached || body_left_ > each.left)) {
+          return false;
+        }
         current_ = &each;
         return true;
       }
     }
     // One of a single frame ends before another begins, so it always has room.
     if (!head_.last && (unfinished_.size() == interleaved_limit || body_left_ == 0)) return false;
-    message& made = unfinished_.emplace_back();
+    unfinished& made = unfinished_.emplace_back();
     made.kind = head_.kind;
     made.id = head_.id;
     current_ = &made;
     return true;
   }
   template <class Any = void>
+  bool begin_attachments(unfinished& here) {
+    here.attached = true;
+    if (here.oversize) return true;
+    const auto size = attachment_table::take_from(here, max_message_);
+    if (!size) return false;
+    here.left = *size;
+    if (here.left > max_message_ - here.bytes.size()) here.drop();
+    return true;
+  }
+  template <class Any = void>
   void append(std::span<const std::byte> bytes) {
     if (current_->oversize) return;
-    if (bytes.size() > max_message_ - current_->bytes.size()) {
-      current_->oversize = true;
-      std::vector<std::byte>().swap(current_->bytes);
+    if (current_->attached) {
+      while (!bytes.empty()) {
+        const auto to = current_->room();
+        const std::size_t part = std::min(to.size(), bytes.size());
+        copy_bytes(to.data(), bytes.data(), part);
+        current_->took(part);
+        bytes = bytes.subspan(part);
+      }
       return;
     }
+    if (bytes.size() > max_message_ - current_->bytes.size()) return current_->drop();
     std::vector<std::byte>& to = current_->bytes;
     if (bytes.size() > to.capacity() - to.size()) {
       // Memory that nothing is written to costs nothing; copies do, and new pages for them.
-      const std::size_t expected =
-          head_.last ? to.size() + body_left_ : std::max(2 * frame_limit, 8 * to.size());
+      const std::size_t expected = head_.last || head_.attached
+                                       ? to.size() + body_left_
+                                       : std::max(2 * frame_limit, 8 * to.size());
       to.reserve(std::min(max_message_, expected));
     }
     append_bytes(to, bytes);
@@ -194,8 +237,8 @@ class frame_reader {
   std::size_t head_have_ = 0;
   frame_head head_;
   std::size_t body_left_ = 0;
-  message* current_ = nullptr;
-  std::vector<message> unfinished_;
+  unfinished* current_ = nullptr;
+  std::vector<unfinished> unfinished_;
 };
 
 /// Which program a worker is. Must be the manager's own.

@@ -81,13 +81,23 @@ class basic_tcp_link final : public link {
 
  private:
   void read() override {
-    socket_.async_read_some(asio::buffer(buffer_), [self = shared_from_this(), this](
-                                                       std::error_code failed, std::size_t size) {
-      if (arrived(failed, std::span(buffer_).first(size))) read();
-    });
+    const std::span<std::byte> first = this->room();
+    auto come = [self = shared_from_this(), this, room = first.size()](std::error_code failed,
+                                                                       std::size_t size) {
+      const std::size_t in_room = std::min(room, size);
+      if (arrived(failed, std::span(buffer_).first(size - in_room), in_room)) read();
+    };
+    if (first.empty()) return socket_.async_read_some(asio::buffer(buffer_), std::move(come));
+    // Behind what has a place of its own comes the head of the next frame.
+    const std::array<asio::mutable_buffer, 2> into{asio::buffer(first.data(), first.size()),
+                                                   asio::buffer(buffer_.data(), frame_head_size)};
+    socket_.async_read_some(into, std::move(come));
   }
   void write(const std::vector<asio::const_buffer>& what) override {
-    asio::async_write(socket_, what,
+    const auto as_much_as_goes = [](std::error_code failed, std::size_t) {
+      return failed ? std::size_t{0} : frame_limit;  // and not 64 KiB, as by itself
+    };
+    asio::async_write(socket_, what, as_much_as_goes,
                       [self = shared_from_this(), this](std::error_code failed, std::size_t) {
                         written(failed);
                       });
