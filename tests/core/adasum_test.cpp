@@ -1,7 +1,7 @@
 // Copyright (c) 2026 The cohort authors
 // SPDX-License-Identifier: BSL-1.0
 //
-// Adasum without messages: the formula, and the steps of any number of ranks. Part of the
+// Adasum without messages: the formula, and the stages of any number of ranks. Part of the
 // executable core.vocabulary.
 #include <cohort/core/adasum.hpp>
 #include <cohort/core/element.hpp>
@@ -16,7 +16,7 @@
 
 namespace {
 
-using cohort::adasum_step;
+using cohort::adasum_stage;
 using cohort_test::adasum_of_two;
 using cohort_test::gradient_of;
 using cohort_test::same_bits;
@@ -34,21 +34,21 @@ std::vector<T> combined(const std::vector<T>& a, const std::vector<T>& b) {
   return out;
 }
 
-/// What each rank has when all have done their steps. Whoever waits for what nobody sends fails.
+/// What each rank has when all have done their stages. Whoever waits for what nobody sends fails.
 std::vector<std::vector<double>> after_all_steps(int ranks, std::size_t count) {
   std::vector<std::vector<double>> all;
   for (int rank = 0; rank < ranks; ++rank) all.push_back(gradient_of<double>(rank, count));
-  for (int step = 0; step < cohort::adasum_steps(ranks); ++step) {
+  for (int stage = 0; stage < cohort::adasum_stages(ranks); ++stage) {
     const auto before = all;
     for (int rank = 0; rank < ranks; ++rank) {
-      const adasum_step mine = cohort::adasum_step_of(step, rank, ranks);
+      const adasum_stage mine = cohort::adasum_stage_of(stage, rank, ranks);
       if (mine.partner < 0) {
         CHECK_FALSE((mine.sends || mine.receives || mine.combines));
         continue;
       }
       REQUIRE(mine.partner < ranks);
       REQUIRE(mine.partner != rank);
-      const adasum_step other = cohort::adasum_step_of(step, mine.partner, ranks);
+      const adasum_stage other = cohort::adasum_stage_of(stage, mine.partner, ranks);
       CHECK(other.partner == rank);
       CHECK(other.sends == mine.receives);
       CHECK(other.receives == mine.sends);
@@ -153,7 +153,7 @@ TEST_CASE("what is not finite makes all of the vector NaN", "[core]") {
   }
 }
 
-TEST_CASE("the steps of any number of ranks come to the same on all", "[core]") {
+TEST_CASE("the stages of any number of ranks come to the same on all", "[core]") {
   for (int ranks = 1; ranks <= 130; ++ranks) {
     CAPTURE(ranks);
     const auto expected = cohort_test::adasum_of_gradients<double>(ranks, 11);

@@ -27,7 +27,7 @@ using all_reduce_body = detail::reduction_body<all_reduce_verb, In, Out, Op>;
 /// errc::not_supported for op::adasum on an intercommunicator. *Cost*: MPI's; log2(n) messages of
 /// the buffer's size for small ones. *Source*: `MPI_Iallreduce`. Of op::adasum, always log2(n)
 /// exchanges of the whole buffer, and two more messages of its size where n is no power of two;
-/// memory for a second buffer; and in each of these steps three scalar products and a sum,
+/// memory for a second buffer; and in each of these stages three scalar products and a sum,
 /// calculated where the engine looks. *Source*: collectives/bodies/adasum.hpp. *Example*: `co_await
 /// cohort::all_reduce(world, gradient, cohort::op::average);`
 template <class Buffer, reduction Op, class Token = default_token>

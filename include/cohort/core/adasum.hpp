@@ -21,28 +21,28 @@
 
 namespace cohort {
 
-/// What a rank does with its vector in one step.
-struct adasum_step {
+/// What a rank does with its vector in one stage.
+struct adasum_stage {
   int partner = -1;  ///< the other rank; -1: nothing to do
   bool sends = false;
   bool receives = false;
   bool combines = false;  ///< what comes with its own; if not, what comes is the result
 };
 
-/// All ranks' steps: into the first p ranks, log2(p) exchanges, and back to the others.
-[[nodiscard]] constexpr int adasum_steps(int ranks) noexcept {
+/// All ranks' stages: into the first p ranks, log2(p) exchanges, and back to the others.
+[[nodiscard]] constexpr int adasum_stages(int ranks) noexcept {
   return 1 + std::bit_width(static_cast<unsigned>(ranks));
 }
-[[nodiscard]] constexpr adasum_step adasum_step_of(int step, int rank, int ranks) noexcept {
+[[nodiscard]] constexpr adasum_stage adasum_stage_of(int stage, int rank, int ranks) noexcept {
   const int paired = static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks)));
-  const bool is_first = step == 0;
-  if (is_first || step == adasum_steps(ranks) - 1) {
+  const bool is_first = stage == 0;
+  if (is_first || stage == adasum_stages(ranks) - 1) {
     if (rank >= paired) return {rank - paired, is_first, !is_first, false};
     if (rank < ranks - paired) return {rank + paired, !is_first, is_first, is_first};
     return {};
   }
   if (rank >= paired) return {};
-  return {rank ^ (1 << (step - 1)), true, true, true};
+  return {rank ^ (1 << (stage - 1)), true, true, true};
 }
 
 namespace detail {

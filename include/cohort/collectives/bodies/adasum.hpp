@@ -3,7 +3,7 @@
 #pragma once
 /// \file
 /// The messages of `op::adasum`: a rank's vector enters, and in its place is the result when the
-/// last step is over. For direct calls and for coordinators, which post for it.
+/// last stage is over. For direct calls and for coordinators, which post for it.
 
 #include <cohort/core/adasum.hpp>
 #include <cohort/core/buffer.hpp>
@@ -25,10 +25,10 @@ namespace cohort::collectives {
   return 2 + static_cast<int>(number % tags);
 }
 
-/// One Adasum under way on one rank: whole vectors travel to the partner of each step, so that both
-/// compute the same from the same. The messages of one operation
-/// have one tag, which no other has that is under way on the communicator: without it a later
-/// operation whose step is sooner done would get the message of an earlier one.
+/// One Adasum under way on one rank: whole vectors travel to the partner of each stage, so that
+/// both compute the same from the same. The messages of one operation have one tag, which no other
+/// has that is under way on the communicator: without it a later operation whose stage is sooner
+/// done would get the message of an earlier one.
 ///
 /// *Cost*: log2(n) exchanges of the vector, and two more messages of its length where n is no power
 /// of two; as much memory as the vector besides.
@@ -45,7 +45,7 @@ class adasum_exchange {
     other_ = other;
     bytes_ = bytes;
   }
-  /// Posts the next step, when the messages of the one before have come. False if there is none.
+  /// Posts the next stage, when the messages of the one before have come. False if there is none.
   ///
   /// `combine(out, a, b)`: out = the Adasum of a and b, one of which `out` is, in bytes from the
   /// beginning. `add(return_code, request)` takes a request over; false where that has failed.
@@ -56,8 +56,8 @@ class adasum_exchange {
       combine(data_, is_lower ? data_ : other_, is_lower ? other_ : data_);
     }
     last_ = {};
-    while (step_ < adasum_steps(ranks_)) {
-      const adasum_step now = adasum_step_of(step_++, rank_, ranks_);
+    while (stage_ < adasum_stages(ranks_)) {
+      const adasum_stage now = adasum_stage_of(stage_++, rank_, ranks_);
       if (now.partner < 0) continue;
       last_ = now;
       if (now.receives) post_recv(on, now.combines ? other_ : data_, add);
@@ -88,8 +88,8 @@ class adasum_exchange {
   int rank_ = 0;
   int ranks_ = 1;
   int tag_ = 0;
-  int step_ = 0;      // the next
-  adasum_step last_;  // whose messages are under way
+  int stage_ = 0;      // the next
+  adasum_stage last_;  // whose messages are under way
   std::byte* data_ = nullptr;
   std::byte* other_ = nullptr;
   std::size_t bytes_ = 0;

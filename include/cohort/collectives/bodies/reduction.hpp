@@ -115,11 +115,11 @@ template <class T, class Op>
   return {kind, in, out, count, mpi::reduction_type_of<T>(), mpi::op_of<Op, T>(), root};
 }
 
-/// What a body has besides for an operation of several steps; nothing for those that MPI does.
+/// What a body has besides for an operation of several stages; nothing for those that MPI does.
 template <class T, class Op>
-struct reduction_steps {};
+struct reduction_stages {};
 template <class T>
-struct reduction_steps<T, op::adasum_t> {
+struct reduction_stages<T, op::adasum_t> {
   /// `data` is this rank's vector, and becomes the result.
   int begin(comm::poster& post, T* data, std::size_t count) {
     if (post.state().data.is_inter()) {
@@ -178,7 +178,7 @@ struct in_place_reduction_body : comm::body_over<std::tuple<comm::argument<Buffe
   int post(comm::poster& post) {
     value_type* const here = elements.in(data.view());
     if constexpr (is_adasum<Op>) {
-      return steps.begin(post, here, data.count());
+      return stages.begin(post, here, data.count());
     } else {
       const void* const in = gives_only() ? here : MPI_IN_PLACE;
       return post_reduction<Verb, Op>(post, in, gives_only() ? nullptr : here, data.count(), where);
@@ -187,7 +187,7 @@ struct in_place_reduction_body : comm::body_over<std::tuple<comm::argument<Buffe
   bool advance(comm::poster& post)
     requires is_adasum<Op>
   {
-    return steps.go_on(post);
+    return stages.go_on(post);
   }
   auto finish(std::error_code error, const comm::outcome_of_requests&) {
     if (!error && Verb::delivers(where)) {
@@ -205,7 +205,7 @@ struct in_place_reduction_body : comm::body_over<std::tuple<comm::argument<Buffe
 
   comm::argument<Buffer> data;
   packed<value_type> elements;
-  [[no_unique_address]] reduction_steps<value_type, Op> steps;
+  [[no_unique_address]] reduction_stages<value_type, Op> stages;
   place where;
 };
 
@@ -240,7 +240,7 @@ struct reduction_body : comm::body_over<std::tuple<comm::argument<In>, comm::arg
   int post(comm::poster& post) {
     if constexpr (is_adasum<Op>) {
       pack(in.view(), target());
-      return steps.begin(post, target(), in.count());
+      return stages.begin(post, target(), in.count());
     } else {
       return post_reduction<Verb, Op>(post, sent.in(in.view()), target(), in.count(), where);
     }
@@ -248,7 +248,7 @@ struct reduction_body : comm::body_over<std::tuple<comm::argument<In>, comm::arg
   bool advance(comm::poster& post)
     requires is_adasum<Op>
   {
-    return steps.go_on(post);
+    return stages.go_on(post);
   }
   auto finish(std::error_code error, const comm::outcome_of_requests&) {
     if (!error && Verb::delivers(where)) {
@@ -269,7 +269,7 @@ struct reduction_body : comm::body_over<std::tuple<comm::argument<In>, comm::arg
   comm::argument<Out> out;
   packed<const value_type> sent;
   packed<value_type> result;
-  [[no_unique_address]] reduction_steps<value_type, Op> steps;
+  [[no_unique_address]] reduction_stages<value_type, Op> stages;
   place where;
 };
 
