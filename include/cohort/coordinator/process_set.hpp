@@ -77,9 +77,9 @@ class named_verbs : public message_verbs<named_verbs> {
   void ask_pending() const { (**where_).request_report(); }
 
   /// Reduces a buffer of every rank, in place. Also the average of integers, which truncates toward
-  /// zero; and op::adasum, which takes each tensor of a pack for a vector of its own, in memory of
-  /// the host: on a device it fails with errc::not_supported. *Example:* `co_await
-  /// coord.all_reduce("layer1/w", w, cohort::op::average);`
+  /// zero, and op::adasum, for which each tensor is a vector, also in a pack; on a device it fails
+  /// with errc::not_supported.
+  /// *Example:* `co_await coord.all_reduce("layer1/w", w, cohort::op::average);`
   template <class B, class Op, class First = call_options, class Second = not_given>
     requires all_reducible<B, Op> && call_tail<First, Second>
   auto all_reduce(operation_name name, B&& buffer, const Op&, First&& first = First(),
