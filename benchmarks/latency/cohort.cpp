@@ -47,6 +47,14 @@ asio::awaitable<double> await_all_reduce(cohort::communicator world, buffer valu
   co_return bench::nanoseconds_since(start) / rounds;
 }
 
+asio::awaitable<double> await_adasum(cohort::communicator world, buffer values, int rounds) {
+  const auto start = bench::clock::now();
+  for (int i = 0; i < rounds; ++i) {
+    co_await cohort::all_reduce(world, values, cohort::op::adasum);
+  }
+  co_return bench::nanoseconds_since(start) / rounds;
+}
+
 asio::awaitable<double> future_all_reduce(cohort::communicator world, buffer values, int rounds) {
   const auto start = bench::clock::now();
   for (int i = 0; i < rounds; ++i) {

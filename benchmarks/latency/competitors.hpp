@@ -22,6 +22,7 @@ namespace with_cohort {
 using buffer = std::vector<double>&;
 
 asio::awaitable<double> await_all_reduce(cohort::communicator world, buffer values, int rounds);
+asio::awaitable<double> await_adasum(cohort::communicator world, buffer values, int rounds);
 asio::awaitable<double> future_all_reduce(cohort::communicator world, buffer values, int rounds);
 asio::awaitable<double> callback_all_reduce(cohort::communicator world, buffer values, int rounds);
 asio::awaitable<double> ping_pong(cohort::communicator world, buffer values, int rounds);

@@ -119,6 +119,7 @@ asio::awaitable<void> measure_all(cohort::communicator world, bench::core_distan
   std::vector<competitor> large;
   large.push_back(iallreduce);
   large.push_back({"co_await", awaited(with_cohort::await_all_reduce), 1.03});
+  large.push_back({"co_await, op::adasum", awaited(with_cohort::await_adasum), 0});
   const int chunks = std::max(chosen.chunks / 3, 1);
   const auto elements = [](int kib) { return static_cast<std::size_t>(kib) * 128; };
   co_await race.run("all_reduce 4 KiB", large, elements(4), 300, chunks);

@@ -46,6 +46,24 @@ asio::awaitable<void> all_reduce_sum_of_bool(cohort::communicator world) {
   co_await cohort::all_reduce(world, flag, cohort::op::sum);
 }
 
+// expect: adasum in all_reduce of float, double, f16 and bf16 only
+asio::awaitable<void> all_reduce_adasum_of_int(cohort::communicator world) {
+  std::vector<int> data(3);
+  co_await cohort::all_reduce(world, data, cohort::op::adasum);
+}
+
+// expect: adasum in all_reduce of float, double, f16 and bf16 only
+asio::awaitable<void> reduce_scatter_adasum(cohort::communicator world) {
+  std::vector<float> data(3);
+  co_await cohort::reduce_scatter(world, data, cohort::op::adasum);
+}
+
+// expect: adasum in all_reduce of float, double, f16 and bf16 only
+asio::awaitable<void> reduce_adasum(cohort::communicator world) {
+  std::vector<float> data(3);
+  co_await cohort::reduce(world, data, cohort::op::adasum, 0);
+}
+
 // expect: stateless
 asio::awaitable<void> all_reduce_with_capture(cohort::communicator world, double weight) {
   std::vector<double> data(3);

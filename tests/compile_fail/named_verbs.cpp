@@ -26,6 +26,12 @@ asio::awaitable<void> wrong(arguments& a) {
   co_await a.coord.all_reduce("w", a.fixed, op::sum);
   // expect: no bitwise operation on floating point
   co_await a.coord.all_reduce("w", a.data, op::bit_and);
+  // expect: adasum in all_reduce of float, double, f16 and bf16 only
+  co_await a.coord.all_reduce("w", a.numbers, op::adasum);
+  // expect: adasum in all_reduce of float, double, f16 and bf16 only
+  co_await a.coord.reduce_scatter("w", a.data, op::adasum);
+  // expect: adasum in all_reduce of float, double, f16 and bf16 only
+  co_await a.coord.reduce("w", a.data, op::adasum, 0);
   // expect: two buffers need one element type
   co_await a.coord.all_reduce("w", a.data, a.numbers, op::sum);
   // expect: the rank is missing
@@ -56,6 +62,10 @@ asio::awaitable<void> wrong(arguments& a) {
   co_await a.coord.grouped_all_reduce(a.data, op::sum);
   // expect: no reduction given
   co_await a.coord.grouped_all_reduce(cohort::bundle("b"));
+  // expect: one of your own and adasum in all_reduce only
+  co_await a.coord.grouped_reduce_scatter(cohort::bundle("b"), op::adasum);
+  // expect: one of your own and adasum in all_reduce only
+  co_await a.coord.grouped_reduce(cohort::bundle("b"), op::adasum, 0);
   // expect: the root is missing
   co_await a.coord.grouped_broadcast(cohort::bundle("b"));
   // expect: no reduction given

@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "support/adasum.hpp"
 #include "support/catch.hpp"
 #include "support/world.hpp"
 
@@ -74,8 +75,10 @@ enum class verb {
   compressed_reduce,
   compressed_reduce_scatter,
   compressed_bundle,
+  adasum_double,
+  scaled_adasum,
 };
-constexpr int verbs = 29;
+constexpr int verbs = 31;
 
 /// What ends otherwise than by a result, on purpose.
 enum class fate {
@@ -396,6 +399,16 @@ class player {
     for (T& each : result) each = static_cast<T>(each / by);
     return result;
   }
+  template <class T>
+  std::vector<T> adasum(const planned& one, T factor) const {
+    std::vector<std::vector<T>> all;
+    for (int rank = 0; rank < ranks(); ++rank) {
+      std::vector<T>& mine = all.emplace_back(static_cast<std::size_t>(one.count), T{});
+      if (brings(one, rank)) mine = input<T>(one, rank);
+      for (T& each : mine) each *= factor;
+    }
+    return cohort_test::adasum_of_all(std::move(all));
+  }
   /// What reduce_scatter leaves of it on this rank.
   template <class T>
   [[nodiscard]] std::vector<T> own_part(const std::vector<T>& all) const {
@@ -601,6 +614,21 @@ class player {
         options.compression = cohort::compression::bf16;
         co_await reduce_bundle<double>(name, one, options, 1000, index);  // bf16 does not hold it
         break;
+      case verb::adasum_double:
+        expect(co_await all_reduced<double>(name, one, op::adasum, options), adasum<double>(one, 1),
+               index);
+        break;
+      case verb::scaled_adasum: {
+        options.prescale = 0.5;
+        options.postscale = 4;
+        const std::vector<float> in = input<float>(one, me());
+        std::vector<float> out(count);
+        co_await finish(coord_.all_reduce(name, in, out, op::adasum, options, as_future), one);
+        std::vector<float> want = adasum<float>(one, 0.5F);
+        for (float& each : want) each *= 4;
+        expect(out, want, index);
+        break;
+      }
       case verb::gather: {
         const std::vector<int> in = input<int>(one, me());
         const auto all =

@@ -74,6 +74,10 @@ static_assert(reduction_for<op::bit_or_t, unsigned> && reduction_for<op::bit_and
 static_assert(reduction_for<op::min_loc_t, located<double>>);
 static_assert(reduction_for<op::max_loc_t, located<unsigned>>);
 static_assert(reduction_for<const op::sum_t&, double>);
+static_assert(reduction_for<op::adasum_t, float> && reduction_for<op::adasum_t, bf16>);
+static_assert(reduction_for<op::adasum_t, metres> && reduction_for<op::adasum_t, f16>);
+static_assert(!cohort::elementwise_reduction_for<op::adasum_t, double>);
+static_assert(cohort::elementwise_reduction_for<op::average_t, double>);
 
 // Pairs that MPI leaves undefined.
 static_assert(!reduction_for<op::sum_t, bool> && !reduction_for<op::sum_t, std::byte>);
@@ -82,6 +86,8 @@ static_assert(!reduction_for<op::average_t, int> && !reduction_for<op::bit_or_t,
 static_assert(!reduction_for<op::bit_and_t, double> && !reduction_for<op::logical_and_t, float>);
 static_assert(!reduction_for<op::min_t, std::complex<float>> && !reduction_for<op::max_t, bool>);
 static_assert(!reduction_for<op::min_loc_t, double> && !reduction_for<op::sum_t, located<double>>);
+static_assert(!reduction_for<op::adasum_t, int> && !reduction_for<op::adasum_t, long double>);
+static_assert(!reduction_for<op::adasum_t, std::complex<float>>);
 static_assert(!reduction_for<int, int> && !cohort::reduction<int>);
 
 constexpr auto join =

@@ -22,11 +22,16 @@ using all_reduce_body = detail::reduction_body<all_reduce_verb, In, Out, Op>;
 /// *Collective over* `comm`, in the same order on all ranks. *Requires* the same number of elements
 /// of one type and the same operation on all ranks. `op::average` sums and divides by the number of
 /// ranks. Strided views are packed. An rvalue container is owned and comes back.
-/// *Completion*: `void(std::error_code)`, or `void(std::error_code, Container)`.
-/// *Cost*: MPI's; log2(n) messages of the buffer's size for small ones. *Source*: `MPI_Iallreduce`.
-/// *Example*: `co_await cohort::all_reduce(world, gradient, cohort::op::average);`
+/// `op::adasum` combines the buffers as vectors and not element by element: see core/adasum.hpp.
+/// *Completion*: `void(std::error_code)`, or `void(std::error_code, Container)`;
+/// errc::not_supported for op::adasum on an intercommunicator. *Cost*: MPI's; log2(n) messages of
+/// the buffer's size for small ones. *Source*: `MPI_Iallreduce`. Of op::adasum, always log2(n)
+/// exchanges of the whole buffer, and two more messages of its size where n is no power of two;
+/// memory for a second buffer; and in each of these stages three scalar products and a sum,
+/// calculated where the engine looks. *Source*: collectives/bodies/adasum.hpp. *Example*: `co_await
+/// cohort::all_reduce(world, gradient, cohort::op::average);`
 template <class Buffer, reduction Op, class Token = default_token>
-  requires collectives::detail::reduces_in<Op, Buffer> &&
+  requires collectives::detail::all_reduces_in<Op, Buffer> &&
            completion_token_for<Token, typename collectives::all_reduce_in_place_body<
                                            Buffer, std::remove_cvref_t<Op>>::signature>
 auto all_reduce(const communicator& comm, Buffer&& buffer, Op&&, Token&& token = Token()) {
@@ -38,7 +43,7 @@ auto all_reduce(const communicator& comm, Buffer&& buffer, Op&&, Token&& token =
 ///
 /// *Requires* besides: `out` has as many elements as `in`, and they do not overlap.
 template <class In, class Out, reduction Op, class Token = default_token>
-  requires collectives::detail::reduces_to<Op, In, Out> &&
+  requires collectives::detail::all_reduces_to<Op, In, Out> &&
            completion_token_for<Token, typename collectives::all_reduce_body<
                                            In, Out, std::remove_cvref_t<Op>>::signature>
 auto all_reduce(const communicator& comm, In&& in, Out&& out, Op&&, Token&& token = Token()) {

@@ -106,6 +106,7 @@ class communicator_state {
   // Guarded by the source's guard.
   std::uint64_t sequence = 0;             ///< of operations
   path_statistics by_backend;             ///< a part of these
+  std::uint64_t adasums = 0;              ///< those of op::adasum, for the tags of their messages
   std::size_t live = 0;                   ///< operations that need the MPI communicators
   bool closing = false;                   ///< the last handle is gone
   cross_rank_check* unchecked = nullptr;  ///< the first of those that wait, in order of initiation

@@ -77,9 +77,11 @@ class named_verbs : public message_verbs<named_verbs> {
   void ask_pending() const { (**where_).request_report(); }
 
   /// Reduces a buffer of every rank, in place. Also the average of integers, which truncates toward
-  /// zero. *Example:* `co_await coord.all_reduce("layer1/w", w, cohort::op::average);`
+  /// zero, and op::adasum, for which each tensor is a vector, also in a pack; on a device it fails
+  /// with errc::not_supported.
+  /// *Example:* `co_await coord.all_reduce("layer1/w", w, cohort::op::average);`
   template <class B, class Op, class First = call_options, class Second = not_given>
-    requires reducible<B, Op> && call_tail<First, Second>
+    requires all_reducible<B, Op> && call_tail<First, Second>
   auto all_reduce(operation_name name, B&& buffer, const Op&, First&& first = First(),
                   Second&& second = Second()) const {
     return initiate(
@@ -89,7 +91,7 @@ class named_verbs : public message_verbs<named_verbs> {
   }
   /// Out of place: `out` has as many elements as `in`.
   template <class In, class Out, class Op, class First = call_options, class Second = not_given>
-    requires beside<In, Out> && reducible_input<In, Op> && call_tail<First, Second>
+    requires beside<In, Out> && all_reducible_input<In, Op> && call_tail<First, Second>
   auto all_reduce(operation_name name, In&& in, Out&& out, const Op&, First&& first = First(),
                   Second&& second = Second()) const {
     return initiate(where_,
@@ -98,8 +100,7 @@ class named_verbs : public message_verbs<named_verbs> {
   }
   /// Without a name.
   template <class B, class Op, class Token = default_token>
-    requires named_output<B> &&
-             (!std::convertible_to<B, operation_name>) && named_reduction_for<Op, value_of<B>>
+    requires(!std::convertible_to<B, operation_name>) && all_reducible<B, Op>
   auto all_reduce(B&& buffer, const Op& op, Token&& token = Token(),
                   std::source_location where = std::source_location::current()) const {
     return all_reduce(operation_name(where), std::forward<B>(buffer), op, call_options(), token);
@@ -202,7 +203,7 @@ class named_verbs : public message_verbs<named_verbs> {
   }
   /// Reduces them to `root`; elsewhere they are left as they are.
   template <class Op, class First = call_options, class Second = not_given>
-    requires bundle_reduction<Op> && call_tail<First, Second>
+    requires bundle_reduction<Op> && (!is_adasum<Op>) && call_tail<First, Second>
   auto grouped_reduce(bundle members, const Op&, int root, First&& first = First(),
                       Second&& second = Second(),
                       std::source_location where = std::source_location::current()) const {
@@ -260,7 +261,7 @@ class named_verbs : public message_verbs<named_verbs> {
   /// Reduces each member and gives each rank its part of each, by name: of n elements on r ranks,
   /// n / r, and the first n % r ranks one more.
   template <class Op, class First = call_options, class Second = not_given>
-    requires bundle_reduction<Op> && call_tail<First, Second>
+    requires bundle_reduction<Op> && (!is_adasum<Op>) && call_tail<First, Second>
   auto grouped_reduce_scatter(bundle members, const Op&, First&& first = First(),
                               Second&& second = Second(),
                               std::source_location where = std::source_location::current()) const {

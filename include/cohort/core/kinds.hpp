@@ -55,8 +55,9 @@ inline constexpr std::string_view op_kind_names[] = {"all_reduce",
                                                      "send",
                                                      "recv"};
 inline constexpr std::string_view reduction_names[] = {
-    "none",       "sum",         "average", "product", "min",     "max",     "logical_and",
-    "logical_or", "logical_xor", "bit_and", "bit_or",  "bit_xor", "min_loc", "max_loc"};
+    "none",   "sum",         "average",    "product",     "min",
+    "max",    "logical_and", "logical_or", "logical_xor", "bit_and",
+    "bit_or", "bit_xor",     "min_loc",    "max_loc",     "adasum"};
 }  // namespace detail
 
 /// "all_reduce": a literal.
@@ -121,6 +122,7 @@ enum class reduction_code : std::uint32_t {
   bit_xor,
   min_loc,
   max_loc,
+  adasum,  ///< of whole vectors, where all others go element by element
   first_own = 256,
 };
 
@@ -137,7 +139,11 @@ enum class reduction_code : std::uint32_t {
 [[nodiscard]] constexpr bool is_sum(reduction_code code) noexcept {
   return code == reduction_code::sum || code == reduction_code::average;
 }
-/// Devices have no bitwise and logical reductions, and none of the user's.
+/// Whether there are elements that change nothing, for a rank that has joined.
+[[nodiscard]] constexpr bool has_neutral_element(reduction_code code) noexcept {
+  return code < reduction_code::min_loc || code == reduction_code::adasum;
+}
+/// Devices have no bitwise and logical reductions, no Adasum, and none of the user's.
 [[nodiscard]] constexpr bool devices_have(reduction_code code) noexcept {
   return code <= reduction_code::max;
 }

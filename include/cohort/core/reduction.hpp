@@ -56,6 +56,13 @@ struct of_floating {
   template <class T>
   static constexpr bool accepts = is_floating<T>;
 };
+struct of_double_at_most {
+  template <class T>
+  static constexpr bool accepts = [] {
+    if constexpr (is_floating<T>) return element_type_of<T> != element_type::long_double;
+    return false;
+  }();
+};
 struct of_ordered {
   template <class T>
   static constexpr bool accepts = is_ordered<T>;
@@ -182,6 +189,13 @@ struct max_loc_t : detail::reduces<reduction_code::max_loc, detail::of_pairs> {
   }
 };
 
+/// The adaptive sum of the ranks' vectors, for gradients of large batches: the sum where they are
+/// orthogonal, the average where they are parallel, and in between by the angle. For all_reduce and
+/// its named, grouped and persistent forms alone, on any number of ranks, of float, double, f16 and
+/// bf16 on the host. A vector is the buffer of one call; in a pack or a bundle each tensor is one.
+/// See core/adasum.hpp for the formula, its arithmetic, and the tree of the ranks.
+struct adasum_t : detail::reduces<reduction_code::adasum, detail::of_double_at_most> {};
+
 inline constexpr sum_t sum{};
 inline constexpr average_t average{};
 inline constexpr product_t product{};
@@ -195,6 +209,7 @@ inline constexpr bit_or_t bit_or{};
 inline constexpr bit_xor_t bit_xor{};
 inline constexpr min_loc_t min_loc{};
 inline constexpr max_loc_t max_loc{};
+inline constexpr adasum_t adasum{};
 
 }  // namespace op
 
@@ -263,6 +278,14 @@ inline constexpr bool commutes<user_op<F, false>> = false;
 /// Whether the result of an operation is still to be divided by the number of ranks.
 template <class Op>
 inline constexpr bool is_average = std::same_as<std::remove_cvref_t<Op>, op::average_t>;
+
+/// Whether an operation combines whole vectors. Only all_reduce has such a one.
+template <class Op>
+inline constexpr bool is_adasum = std::same_as<std::remove_cvref_t<Op>, op::adasum_t>;
+
+/// An operation that combines element by element, as every verb that reduces can.
+template <class Op, class T>
+concept elementwise_reduction_for = reduction_for<Op, T> && !is_adasum<Op>;
 
 /// Turns sums over `n` ranks into averages, in place: the second half of op::average.
 template <class T>

@@ -6,6 +6,7 @@
 /// divided, filled in. One set for packs on the host, for those of devices that have no kernels,
 /// and for what MPI reduces of them.
 
+#include <cohort/core/adasum.hpp>
 #include <cohort/core/element.hpp>
 #include <cohort/core/kinds.hpp>
 #include <cohort/core/reduction.hpp>
@@ -35,6 +36,8 @@ struct element_kernels {
   void (*scale)(void* out, const void* in, std::size_t n, double factor);
   /// out = in ÷ divisor; out may be in. Integers truncate toward zero.
   void (*divide)(void* out, const void* in, std::size_t n, std::int64_t divisor);
+  /// out = op::adasum of a and b, see adasum_of; out may be one of them.
+  void (*adasum)(void* out, const void* a, const void* b, std::size_t n);
 };
 
 /// Functions between elements in the memory of the caller and those that travel in their place.
@@ -130,6 +133,11 @@ void divide(void* out, const void* in, std::size_t n, std::int64_t divisor) {
   }
 }
 
+template <class T>
+void adasum(void* out, const void* a, const void* b, std::size_t n) {
+  adasum_of(static_cast<T*>(out), static_cast<const T*>(a), static_cast<const T*>(b), n);
+}
+
 /// MPI's operation for a number that every rank knows.
 template <class T>
 MPI_Op operation_of(reduction_code code) {
@@ -183,6 +191,7 @@ constexpr element_kernels make_kernels() {
     all.fill = &fill_neutral<T>;
     if constexpr (real_number<T> || complex_number<T>) all.scale = &scale<T>;
     if constexpr (!std::same_as<T, std::byte> && !std::same_as<T, bool>) all.divide = &divide<T>;
+    if constexpr (reduction_for<op::adasum_t, T>) all.adasum = &adasum<T>;
   }
   return all;
 }

@@ -26,7 +26,7 @@ namespace cohort::mpi {
 /// op::average is a sum here: divide with apply_average() when the reduction has completed. User
 /// functions are called by MPI and must not throw: an exception ends the program.
 template <class Op, element T>
-  requires reduction_for<Op, T>
+  requires elementwise_reduction_for<Op, T>
 [[nodiscard]] MPI_Op op_of();
 
 namespace detail {
@@ -111,7 +111,7 @@ template <class Op, class T>
 }  // namespace detail
 
 template <class Op, element T>
-  requires reduction_for<Op, T>
+  requires elementwise_reduction_for<Op, T>
 inline MPI_Op op_of() {
   using operation = std::remove_cvref_t<Op>;
   using as = detail::resolved_t<T>;

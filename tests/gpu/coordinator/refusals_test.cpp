@@ -156,6 +156,26 @@ TEST_CASE("a coordinator without a backend takes no device memory, nor one that 
   });
 }
 
+TEST_CASE("an Adasum by name is refused in device memory") {
+  on_gpus([](communicator world) -> asio::awaitable<void> {
+    coordinator coord(world, nccl::backend());
+    const device::stream on;
+    auto data = co_await filled(on, 9, 1.0F);
+    const auto refused = [](asio::awaitable<void> call) -> asio::awaitable<void> {
+      const auto problem = co_await caught<cohort::error>(std::move(call));
+      REQUIRE(problem);
+      CAPTURE(problem->what());
+      CHECK(problem->code() == errc::not_supported);
+      CHECK(has(problem->what(), "'w' of float32 in device memory: "));
+    };
+    co_await refused(coord.all_reduce("w", data, op::adasum));
+    co_await refused(coord.grouped_all_reduce(cohort::bundle("w").add("data", data), op::adasum));
+    CHECK(co_await now_in(data) == std::vector<float>(9, 1.0F));
+    co_await sums(coord, "after that");
+    co_await coord.shutdown();
+  });
+}
+
 TEST_CASE("what only devices have is refused over memory of the host") {
   on_gpus([](communicator world) -> asio::awaitable<void> {
     coordinator coord(world, nccl::backend());

@@ -5,6 +5,7 @@
 
 #include "faults/interposer.hpp"
 #include "support.hpp"
+#include "support/adasum.hpp"
 
 #include <cohort/collectives.hpp>
 #include <cohort/mpi/topology.hpp>
@@ -107,6 +108,14 @@ TEST_CASE("MPI's reductions take device memory as they take that of the host") {
     auto mean = co_await filled(on, 9, static_cast<float>(world.rank()));
     co_await cohort::all_reduce(world, mean, op::average);
     CHECK(co_await now_in(mean) == std::vector<float>(9, static_cast<float>(world.size() - 1) / 2));
+    const std::vector<float> host_gradient = gradient_of<float>(world.rank(), 300);
+    const auto gradient = co_await on_device(on, host_gradient);
+    auto adasum = co_await on_device(on, std::vector<float>(300, -1.0F));
+    co_await cohort::all_reduce(world, gradient, adasum, op::adasum);
+    CHECK(co_await now_in(adasum) == adasum_of_gradients<float>(world.size(), 300));
+    auto in_place = co_await on_device(on, host_gradient);
+    co_await cohort::all_reduce(world, in_place, op::adasum);
+    CHECK(co_await now_in(in_place) == adasum_of_gradients<float>(world.size(), 300));
     auto own_sum = co_await filled(on, 9, 1);
     co_await cohort::all_reduce(
         world, own_sum, cohort::user_op{[](int a, int b) { return a + b; }, cohort::commutative});

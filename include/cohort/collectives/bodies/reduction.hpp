@@ -4,17 +4,20 @@
 /// \file
 /// The bodies of all_reduce, reduce, scan and exclusive_scan, which differ in a few answers only.
 
+#include <cohort/collectives/bodies/adasum.hpp>
 #include <cohort/collectives/bodies/call.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/core/devices.hpp>
 #include <cohort/core/reduction.hpp>
 #include <cohort/mpi/datatype.hpp>
+#include <cohort/mpi/element_kernels.hpp>
 #include <cohort/mpi/layout.hpp>
 #include <cohort/mpi/op.hpp>
 #include <cohort/mpi/post.hpp>
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <type_traits>
@@ -26,9 +29,11 @@ template <class Op>
 inline constexpr bool has_large_reductions =
     mpi::has_large_counts && !requires { typename Op::function_type; };
 
-/// Whether the host computes too: it divides for an average, and calls functions of the user.
+/// Whether the host computes too: it divides for an average, and calls functions of the user, and
+/// of this library where MPI has none.
 template <class Op>
-inline constexpr bool works_on_host = is_average<Op> || requires { typename Op::function_type; };
+inline constexpr bool works_on_host =
+    is_average<Op> || is_adasum<Op> || requires { typename Op::function_type; };
 
 /// Values that `checks::cross_rank` compares: count, size of an element, operation, root.
 template <class T, class Op>
@@ -64,10 +69,20 @@ struct reduces_as {
 template <class Op, class In, class Out>
 concept reduces_to =
     verb_input<In> && verb_output<Out> && std::same_as<element_of_t<In>, element_of_t<Out>> &&
-    reduction_for<std::remove_cvref_t<Op>, element_of_t<Out>>;
+    elementwise_reduction_for<std::remove_cvref_t<Op>, element_of_t<Out>>;
 template <class Op, class Buffer>
 concept reduces_in =
-    verb_output<Buffer> && reduction_for<std::remove_cvref_t<Op>, element_of_t<Buffer>>;
+    verb_output<Buffer> && elementwise_reduction_for<std::remove_cvref_t<Op>, element_of_t<Buffer>>;
+
+/// What all_reduce takes besides: whole vectors.
+template <class Op, class In, class Out>
+concept all_reduces_to =
+    reduces_to<Op, In, Out> ||
+    (is_adasum<Op> && verb_input<In> && verb_output<Out> &&
+     std::same_as<element_of_t<In>, element_of_t<Out>> && reduction_for<Op, element_of_t<Out>>);
+template <class Op, class Buffer>
+concept all_reduces_in = reduces_in<Op, Buffer> || (is_adasum<Op> && verb_output<Buffer> &&
+                                                    reduction_for<Op, element_of_t<Buffer>>);
 
 /// Posts as many parts as needed. `in` may be MPI_IN_PLACE, `out` null where it does not count.
 template <class Verb, class Op, class T>
@@ -100,6 +115,38 @@ template <class T, class Op>
   return {kind, in, out, count, mpi::reduction_type_of<T>(), mpi::op_of<Op, T>(), root};
 }
 
+/// What a body has besides for an operation of several stages; nothing for those that MPI does.
+template <class T, class Op>
+struct reduction_stages {};
+template <class T>
+struct reduction_stages<T, op::adasum_t> {
+  /// `data` is this rank's vector, and becomes the result.
+  int begin(comm::poster& post, T* data, std::size_t count) {
+    if (post.state().data.is_inter()) {
+      throw error(errc::not_supported, "adasum on an intercommunicator");
+    }
+    if (post.size() > 1) other = std::make_unique_for_overwrite<T[]>(count);
+    elements = count;
+    exchange.begin(post.rank(), post.size(), adasum_tag(post.state().adasums++),
+                   reinterpret_cast<std::byte*>(data), reinterpret_cast<std::byte*>(other.get()),
+                   count * sizeof(T));
+    go_on(post);
+    return MPI_SUCCESS;
+  }
+  bool go_on(comm::poster& post) {
+    return exchange.post_next(
+        post.exchange(),
+        [this](void* out, const void* a, const void* b) {
+          mpi::kernels_of<T>.adasum(out, a, b, elements);
+        },
+        [&post](int rc, const MPI_Request& request) { post.check(post.add(rc, request)); });
+  }
+
+  adasum_exchange exchange;
+  std::unique_ptr<T[]> other;
+  std::size_t elements = 0;
+};
+
 /// In place: `data` is what the rank gives, and becomes the result where there is one.
 template <reducing Verb, class Buffer, class Op>
 struct in_place_reduction_body : comm::body_over<std::tuple<comm::argument<Buffer>>> {
@@ -122,7 +169,7 @@ struct in_place_reduction_body : comm::body_over<std::tuple<comm::argument<Buffe
     return agreed_values<value_type, Op>(data.count(), where.root);
   }
   [[nodiscard]] comm::collective_call call()
-    requires requires { Verb::kind; }
+    requires(requires { Verb::kind; } && !is_adasum<Op>)
   {
     value_type* const here = elements.in(data.view());
     return reduction_call<value_type, Op>(Verb::kind, gives_only() ? here : MPI_IN_PLACE,
@@ -130,8 +177,17 @@ struct in_place_reduction_body : comm::body_over<std::tuple<comm::argument<Buffe
   }
   int post(comm::poster& post) {
     value_type* const here = elements.in(data.view());
-    const void* const in = gives_only() ? here : MPI_IN_PLACE;
-    return post_reduction<Verb, Op>(post, in, gives_only() ? nullptr : here, data.count(), where);
+    if constexpr (is_adasum<Op>) {
+      return stages.begin(post, here, data.count());
+    } else {
+      const void* const in = gives_only() ? here : MPI_IN_PLACE;
+      return post_reduction<Verb, Op>(post, in, gives_only() ? nullptr : here, data.count(), where);
+    }
+  }
+  bool advance(comm::poster& post)
+    requires is_adasum<Op>
+  {
+    return stages.go_on(post);
   }
   auto finish(std::error_code error, const comm::outcome_of_requests&) {
     if (!error && Verb::delivers(where)) {
@@ -149,6 +205,7 @@ struct in_place_reduction_body : comm::body_over<std::tuple<comm::argument<Buffe
 
   comm::argument<Buffer> data;
   packed<value_type> elements;
+  [[no_unique_address]] reduction_stages<value_type, Op> stages;
   place where;
 };
 
@@ -175,13 +232,23 @@ struct reduction_body : comm::body_over<std::tuple<comm::argument<In>, comm::arg
     return agreed_values<value_type, Op>(in.count(), where.root);
   }
   [[nodiscard]] comm::collective_call call()
-    requires requires { Verb::kind; }
+    requires(requires { Verb::kind; } && !is_adasum<Op>)
   {
     return reduction_call<value_type, Op>(Verb::kind, sent.in(in.view()), target(), in.count(),
                                           where.root);
   }
   int post(comm::poster& post) {
-    return post_reduction<Verb, Op>(post, sent.in(in.view()), target(), in.count(), where);
+    if constexpr (is_adasum<Op>) {
+      pack(in.view(), target());
+      return stages.begin(post, target(), in.count());
+    } else {
+      return post_reduction<Verb, Op>(post, sent.in(in.view()), target(), in.count(), where);
+    }
+  }
+  bool advance(comm::poster& post)
+    requires is_adasum<Op>
+  {
+    return stages.go_on(post);
   }
   auto finish(std::error_code error, const comm::outcome_of_requests&) {
     if (!error && Verb::delivers(where)) {
@@ -202,6 +269,7 @@ struct reduction_body : comm::body_over<std::tuple<comm::argument<In>, comm::arg
   comm::argument<Out> out;
   packed<const value_type> sent;
   packed<value_type> result;
+  [[no_unique_address]] reduction_stages<value_type, Op> stages;
   place where;
 };
 
@@ -222,7 +290,8 @@ consteval void explain_reduction() {
                   "this call does not fit: the result needs a writable buffer, both buffers need "
                   "one element type, and the reduction must be defined for it (no sum of bool, no "
                   "bitwise operation on floating point, no min of complex, average of floating "
-                  "point only); a completion token comes last");
+                  "point only, adasum in all_reduce of float, double, f16 and bf16 only); a "
+                  "completion token comes last");
   }
 }
 

@@ -181,6 +181,7 @@ COHORT_INLINE void communicator_state::open(mpi::comm data_, mpi::comm exchange_
   max_tag = mpi::max_tag();
   sequence = 0;
   collectives = 0;
+  adasums = 0;
   by_backend = {};
   closing = false;
   queues = options.checks == checks::cross_rank;

@@ -71,7 +71,9 @@ void compress(task& one, std::string_view name, protocol::signature& sig) {
   const element_kernels* const half = is_f16 ? &kernels_of<f16> : &kernels_of<bf16>;
   const auto code = static_cast<reduction_code>(sig.reduction);
   const MPI_Op operation = half->operation(code);
-  if (operation == MPI_OP_NULL) return refuse("is not defined for " + name_of(code));
+  if (operation == MPI_OP_NULL && code != reduction_code::adasum) {
+    return refuse("is not defined for " + name_of(code));
+  }
   bool any = false;
   for (std::size_t i = 0; i < one.tensors(); ++i) {
     tensor& each = one[i];

@@ -256,9 +256,11 @@ class basic_execution {
       if (!sized()) whole_.finish();
       return false;
     } else {
+      const MPI_Comm where = packs_.calls.size() <= 1 ? here->shared : here->slots[slot_];
+      if (packs_.goes_on(on, where)) return true;
       packs_.finish(on);
       if (packs_.all_posted()) return false;
-      packs_.post_next(on, here->slots[slot_]);
+      packs_.post_next(on, where);
       count(on, packs_.calls[on.call].bytes);
       if (!packs_.all_posted()) return true;
     }

@@ -5,6 +5,7 @@
 /// \file One chain of requests of an elected operation, with the memory of its pack, and the places
 /// where operations run.
 
+#include <cohort/collectives/bodies/adasum.hpp>
 #include <cohort/comm/device_backend.hpp>
 #include <cohort/comm/requests/source.hpp>
 #include <cohort/core/pack_layout.hpp>
@@ -115,6 +116,7 @@ struct set_place {
   int size = 1;
   MPI_Comm shared = MPI_COMM_NULL;
   std::vector<MPI_Comm> slots;
+  mutable std::uint64_t adasums = 0;  ///< calls so far; counted in log order, as on all ranks
 };
 
 /// How far a pack has been filled or emptied.
@@ -148,6 +150,8 @@ class basic_lane final : public comm::request_operation, public comm::scattered_
   std::uint32_t call = 0;  ///< of the execution: what is under way
   bool on_device = false;  ///< a backend for devices has it, and MPI nothing
   fusion_allocator::buffer pack;
+  fusion_allocator::buffer other;  ///< room for what a partner of `adasum` sends
+  collectives::adasum_exchange adasum;
 
   using request_operation::waits_for_turn_;
   pack_position laid;

@@ -95,7 +95,7 @@ class packed_calls {
       one.joins = i == 0 || !reduces ||
                   (tensors[i - 1]->kernels->element == each.kernels->element &&
                    tensors[i - 1]->operation == each.operation);
-      if (!one.small) {
+      if (!one.small && !is_adasum(each)) {
         const std::size_t unit = unit_of(each);
         const std::size_t most = each.rounded ? std::min(options.piece, options.fusion_buffer)
                                               : static_cast<std::size_t>(options.piece);
@@ -105,6 +105,11 @@ class packed_calls {
     };
     packs::lay_out(tensors.size(), packs::spacing::tight, options.fusion_buffer, item_of,
                    [this](const call& one) { calls.push_back(one); });
+    if (std::none_of(tensors.begin(), tensors.end(),
+                     [this](auto* each) { return is_adasum(*each); }))
+      return;
+    first_adasum_ = of_.here->adasums;
+    of_.here->adasums += calls.size();
   }
   void reset() noexcept {
     tensors.clear();
@@ -168,7 +173,7 @@ class packed_calls {
     if (packs(what)) {
       const std::size_t end = packs::aligned(what.bytes, size);
       on.laid = on.taken = {};
-      on.scattered = give_scattered(on, end / size, where);
+      on.scattered = !is_adasum(head) && give_scattered(on, end / size, where);
       if (on.scattered) return;
       on.pack = of_.plane_.fusion.take(end);
       std::byte* to = on.pack.data();
@@ -184,8 +189,11 @@ class packed_calls {
         in = MPI_IN_PLACE;
       } else if (in == out) {
         in = MPI_IN_PLACE;
+      } else if (is_adasum(head)) {
+        copy_bytes(out, in, what.bytes);
       }
     }
+    if (is_adasum(head)) return begin_adasum(on, static_cast<std::byte*>(out), where);
     MPI_Request request = MPI_REQUEST_NULL;
     if (reduces) {
       const MPI_Datatype type = head.kernels->type();
@@ -207,8 +215,22 @@ class packed_calls {
           request);
     }
   }
+  /// Whether there is more to do for a call before it is finished.
+  bool goes_on(lane& on, MPI_Comm where) {
+    const call& what = calls[on.call];
+    if (!is_adasum(*tensors[what.first])) return false;
+    return on.adasum.post_next(
+        where,
+        [&](std::byte* out, const std::byte* a, const std::byte* b) {
+          for_each_vector(what, [&](const tensor& each, std::size_t at) {
+            each.kernels->adasum(out + at, a + at, b + at, each.count);
+          });
+        },
+        [&](int rc, const MPI_Request& request) { of_.add(on, rc, request); });
+  }
   void finish(lane& on) {
     const call& what = calls[on.call];
+    on.other = {};
     const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
     const bool is_root = of_.tasks.front()->root == of_.here->rank;
     if (packs(what)) {
@@ -224,6 +246,29 @@ class packed_calls {
   }
 
  private:
+  /// It has no operation of MPI. Such a tensor is never cut, for it is one vector.
+  [[nodiscard]] bool is_adasum(const tensor& what) const noexcept {
+    return of_.tasks.front()->kind == op_kind::all_reduce && what.operation == MPI_OP_NULL;
+  }
+  void begin_adasum(lane& on, std::byte* data, MPI_Comm where) {
+    const std::size_t bytes = calls[on.call].bytes;
+    on.other = of_.plane_.fusion.take(bytes);
+    on.adasum.begin(of_.here->rank, of_.here->size,
+                    collectives::adasum_tag(first_adasum_ + on.call), data, on.other.data(), bytes);
+    if (goes_on(on, where)) return;
+    // One rank alone: a lane ends with a request.
+    MPI_Request request = MPI_REQUEST_NULL;
+    of_.add(on, MPI_Ibarrier(where, &request), request);
+  }
+  /// visit(tensor, where it begins) for those of a call.
+  template <class Visit>
+  void for_each_vector(const call& what, Visit visit) const {
+    if (!what.small) return visit(*tensors[what.first], std::size_t{0});
+    packs::for_each_place(
+        what.first, what.tensors, packs::spacing::tight,
+        [this](std::size_t i) { return tensors[i]->bytes(); },
+        [&](std::size_t i, std::size_t begin) { visit(*tensors[i], begin); });
+  }
   /// What calls count in: elements to reduce, else bytes, for a rank that has joined may not know
   /// the element.
   [[nodiscard]] std::size_t unit_of(const tensor& what) const noexcept {
@@ -279,6 +324,7 @@ class packed_calls {
   }
 
   basic_execution<Any>& of_;
+  std::uint64_t first_adasum_ = 0;  // the number of the first call, if there is one of op::adasum
 };
 
 }  // namespace cohort::coordination

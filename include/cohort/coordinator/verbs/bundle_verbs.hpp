@@ -108,7 +108,9 @@ struct bundle_body : submitting_body {
       if (Kind != op_kind::broadcast) {
         const reduction_code applied = code == reduction_code::average ? reduction_code::sum : code;
         what.operation = what.kernels->operation(applied);
-        if (what.operation == MPI_OP_NULL ||
+        const bool is_defined = code == reduction_code::adasum ? what.kernels->adasum != nullptr
+                                                               : what.operation != MPI_OP_NULL;
+        if (!is_defined ||
             ((sig.prescale != 1 || sig.postscale != 1) && what.kernels->scale == nullptr) ||
             (code == reduction_code::average && what.kernels->divide == nullptr)) {
           of.fail(errc::invalid_argument,

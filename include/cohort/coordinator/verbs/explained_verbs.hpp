@@ -65,8 +65,9 @@ asio::awaitable<void> explain_named() {
     static_assert(!is_buffer || !has_rank || never_fits<Arguments...>,
                   "this call does not fit: a buffer that receives must be writable (not const), "
                   "two buffers need one element type, and the reduction must be defined for it "
-                  "(no sum of bool, no bitwise operation on floating point); then come the splits "
-                  "of all_to_all, or the rank, then call_options, then a completion token");
+                  "(no sum of bool, no bitwise operation on floating point, adasum in all_reduce "
+                  "of float, double, f16 and bf16 only); then come the splits of all_to_all, or "
+                  "the rank, then call_options, then a completion token");
   } else {
     static_assert(!reduces || !any_reduction<Arguments...> || has_name || never_fits<Arguments...>,
                   "this call does not fit: without a name all_reduce is called with a writable "
@@ -88,8 +89,9 @@ asio::awaitable<void> explain_grouped() {
     static_assert(!reduces || has_rank, "the root is missing: an integer");
     static_assert(!reduces || !has_rank || never_fits<Arguments...>,
                   "this call does not fit: after the bundle come a reduction of cohort::op, not "
-                  "one of your own, where the verb reduces, the root where it has one, "
-                  "call_options where it takes them, then a completion token");
+                  "one of your own and adasum in all_reduce only, where the verb reduces, the "
+                  "root where it has one, call_options where it takes them, then a completion "
+                  "token");
   }
   return {};
 }

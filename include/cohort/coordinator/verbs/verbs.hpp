@@ -25,14 +25,22 @@ using protocol::signature_flag;
 /// What the named reductions accept: what the direct ones do, and the average of integers.
 template <class Op, class T>
 concept named_reduction_for =
-    reduction<Op> &&
-    (reduction_for<Op, T> || (is_average<Op> && element<T> && reduction_for<op::sum_t, T>));
+    reduction<Op> && (elementwise_reduction_for<Op, T> ||
+                      (is_average<Op> && element<T> && reduction_for<op::sum_t, T>));
+/// And all_reduce, which also combines whole vectors.
+template <class Op, class T>
+concept named_all_reduction_for =
+    named_reduction_for<Op, T> || (is_adasum<Op> && reduction_for<Op, T>);
 
 /// A buffer that a reduction can write, or read.
 template <class B, class Op>
 concept reducible = named_output<B> && named_reduction_for<Op, value_of<B>>;
 template <class In, class Op>
 concept reducible_input = named_input<In> && named_reduction_for<Op, value_of<In>>;
+template <class B, class Op>
+concept all_reducible = named_output<B> && named_all_reduction_for<Op, value_of<B>>;
+template <class In, class Op>
+concept all_reducible_input = named_input<In> && named_all_reduction_for<Op, value_of<In>>;
 
 template <class... Arguments>
 struct named_signature;
@@ -60,13 +68,13 @@ template <class Op, class T>
 void describe_reduction(task& of, signature& sig, const instance& where) {
   const reduction_code code = code_of<std::remove_cvref_t<Op>>();
   sig.reduction = static_cast<std::uint32_t>(code);
-  if (code >= reduction_code::min_loc || kernels_of<T>.operation == nullptr) {
+  if (!has_neutral_element(code) || kernels_of<T>.operation == nullptr) {
     sig.flags |= signature_flag::needs_all | signature_flag::alone;
   }
   if constexpr (is_average<Op>) {
     if (!where.options().divide_by_active) sig.flags |= signature_flag::divide_by_all;
     of.first.operation = mpi::op_of<op::sum_t, T>();
-  } else {
+  } else if constexpr (!is_adasum<Op>) {
     of.first.operation = mpi::op_of<Op, T>();
   }
   if ((sig.prescale != 1 || sig.postscale != 1) && kernels_of<T>.scale == nullptr) {
