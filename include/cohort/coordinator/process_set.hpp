@@ -63,8 +63,11 @@ class named_verbs : public message_verbs<named_verbs> {
   [[nodiscard]] const ranks& members() const noexcept { return (**where_).members(); }
   /// Whether a rank of the coordinator is in the set.
   [[nodiscard]] bool contains(int rank) const noexcept { return members().contains(rank); }
-  /// This rank among those of the set that share its node.
+  /// Of the ranks of the set that share this rank's node: which of them it is, and how many they
+  /// are; and whether all nodes have as many. As in a communicator.
   [[nodiscard]] int local_rank() const noexcept { return (**where_).local_rank(); }
+  [[nodiscard]] int local_size() const noexcept { return (**where_).local_size(); }
+  [[nodiscard]] bool is_homogeneous() const noexcept { return (**where_).is_homogeneous(); }
   [[nodiscard]] explicit operator bool() const noexcept { return where_ != nullptr; }
   [[nodiscard]] asio::io_context::executor_type get_executor() const noexcept {
     return (**where_).engine().get_executor();
@@ -136,6 +139,20 @@ class named_verbs : public message_verbs<named_verbs> {
     return initiate(where_, all_gather_body<In>(std::move(name), options_in(first), in),
                     token_in(first, second));
   }
+  /// The same into `out`, where they are written without another copy; it may have more room than
+  /// is needed, and does not overlap `in`. *Result*: how many elements have come, then what was
+  /// passed as an rvalue. *Errors*: errc::size_mismatch, with both sizes, on a rank whose `out` has
+  /// no room. How much comes is known when the operation runs, so the other ranks get their
+  /// results, and this one receives into memory that goes. Forms with and without `out` are one
+  /// operation: each rank chooses for itself.
+  /// *Example:* `const std::size_t count = co_await coord.all_gather("rows", mine, all);`
+  template <class In, class Out, class First = call_options, class Second = not_given>
+    requires beside<In, Out> && call_tail<First, Second>
+  auto all_gather(operation_name name, In&& in, Out&& out, First&& first = First(),
+                  Second&& second = Second()) const {
+    return initiate(where_, all_gather_body<In, Out>(std::move(name), options_in(first), in, out),
+                    token_in(first, second));
+  }
 
   /// Sends the first `splits[0]` elements to rank 0, the next `splits[1]` to rank 1, and so on.
   /// Results: what came, in rank order, and how many elements from each rank.
@@ -143,7 +160,16 @@ class named_verbs : public message_verbs<named_verbs> {
     requires named_input<In> && std::ranges::input_range<const Splits&> && call_tail<First, Second>
   auto all_to_all(operation_name name, In&& in, const Splits& splits, First&& first = First(),
                   Second&& second = Second()) const {
-    return initiate(where_, all_to_all_body<In>(std::move(name), options_in(first), in, splits),
+    return initiate(where_, all_to_all_body<In>(std::move(name), options_in(first), splits, in),
+                    token_in(first, second));
+  }
+  /// The same into `out`, as with all_gather. *Result*: how many elements have come from each rank.
+  template <class In, class Splits, class Out, class First = call_options, class Second = not_given>
+    requires beside<In, Out> && std::ranges::input_range<const Splits&> && call_tail<First, Second>
+  auto all_to_all(operation_name name, In&& in, const Splits& splits, Out&& out,
+                  First&& first = First(), Second&& second = Second()) const {
+    return initiate(where_,
+                    all_to_all_body<In, Out>(std::move(name), options_in(first), splits, in, out),
                     token_in(first, second));
   }
 
@@ -156,13 +182,35 @@ class named_verbs : public message_verbs<named_verbs> {
     return initiate(where_, reduce_scatter_body<Op, In>(std::move(name), options_in(first), in),
                     token_in(first, second));
   }
+  /// The same into `out`, which may have more room than is needed, and does not overlap `in`; what
+  /// is scaled or compressed is copied on its way. *Result*: how many elements this rank's part
+  /// has, then what was passed as an rvalue. *Errors*: errc::size_mismatch, with both sizes, where
+  /// there is no room; that is known at the call, so no rank starts: the others get
+  /// withdrawn_error.
+  template <class In, class Out, class Op, class First = call_options, class Second = not_given>
+    requires beside<In, Out> && reducible_input<In, Op> && call_tail<First, Second>
+  auto reduce_scatter(operation_name name, In&& in, Out&& out, const Op&, First&& first = First(),
+                      Second&& second = Second()) const {
+    return initiate(where_,
+                    reduce_scatter_body<Op, In, Out>(std::move(name), options_in(first), in, out),
+                    token_in(first, second));
+  }
 
   /// The blocks of all ranks, of equal size, as a vector on `root`; empty elsewhere.
   template <class In, class First = call_options, class Second = not_given>
     requires named_input<In> && call_tail<First, Second>
   auto gather(operation_name name, In&& in, int root, First&& first = First(),
               Second&& second = Second()) const {
-    return initiate(where_, gather_body<In>(std::move(name), options_in(first), in, root),
+    return initiate(where_, gather_body<In>(std::move(name), options_in(first), root, in),
+                    token_in(first, second));
+  }
+  /// The same into `out`, as with reduce_scatter; it only counts on the root and may be empty
+  /// elsewhere. *Result*: how many elements have come, 0 but on the root.
+  template <class In, class Out, class First = call_options, class Second = not_given>
+    requires beside<In, Out> && call_tail<First, Second>
+  auto gather(operation_name name, In&& in, Out&& out, int root, First&& first = First(),
+              Second&& second = Second()) const {
+    return initiate(where_, gather_body<In, Out>(std::move(name), options_in(first), root, in, out),
                     token_in(first, second));
   }
 

@@ -146,27 +146,51 @@ struct all_reduce_to_body : submitting_body {
   output out;
 };
 
-/// A verb that reads a buffer and makes another. Owned buffers are not handed back: the result is
-/// what the caller wants.
+/// Where what comes of `In` goes, and what the handler gets.
+template <class In, class Out>
+struct place_of {
+  using type = named_room<In, Out>;
+  using kept = kept_by<named_argument<In>, named_argument<Out>>;
+  using signature = typename named_signature<kept, std::size_t>::type;
+  using counted = typename named_signature<kept, std::vector<std::size_t>>::type;
+};
 template <class In>
+struct place_of<In, void> {
+  using type = named_result<In>;
+  using signature = void(std::exception_ptr, typename type::type);
+  using counted = void(std::exception_ptr, typename type::type, std::vector<std::size_t>);
+};
+
+/// A verb that reads a buffer, and gives back what comes of it: in a vector, or device memory
+/// beside the buffer. An owned one is not handed back then: the result is what the caller wants.
+/// With an `Out` it comes into memory of the caller, and the result is how many elements these are.
+template <class In, class Out = void>
 struct making_body : submitting_body {
+  static constexpr bool makes = std::is_void_v<Out>;
   using value = value_of<In>;
-  using signature = void(std::exception_ptr, typename named_result<In>::type);
+  using signature = typename place_of<In, Out>::signature;
 
-  making_body(operation_name name_, const call_options& options_, std::remove_reference_t<In>& in_)
-      : submitting_body(std::move(name_), options_), result(in_), in(in_) {}
+  template <class... To>
+  making_body(operation_name name_, const call_options& options_, std::remove_reference_t<In>& in_,
+              To&... to)
+      : submitting_body(std::move(name_), options_), result(in_, to...), in(in_) {}
 
-  void describe_input(task& of, coordination::signature& sig) {
+  void describe_buffers(task& of, coordination::signature& sig, const instance& where) {
     const auto [from, count] = in.use(of, "in");
     describe_elements<value>(of, sig, count);
     of.first.in = from;
+    if constexpr (!makes) result.use(of, where);
   }
-  /// Where it is known at once how much comes.
+  /// Where it is known at once how much comes: without room for it, no rank starts.
   void make_result(task& of, std::size_t count) {
-    try {
-      of.first.out = result.make(of, count);
-    } catch (...) {
-      of.fail(std::current_exception());
+    if constexpr (makes) {
+      try {
+        of.first.out = result.make(of, count);
+      } catch (...) {
+        of.fail(std::current_exception());
+      }
+    } else if (result.fits(of, count, name.view())) {
+      of.first.out = result.data();
     }
   }
   /// Where the ranks tell each other.
@@ -176,46 +200,51 @@ struct making_body : submitting_body {
   }
   template <class Handler>
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
-    std::forward<Handler>(handler)(std::move(why), result.take());
+    if constexpr (makes) {
+      std::forward<Handler>(handler)(std::move(why), result.take());
+    } else {
+      give_back(std::forward<Handler>(handler), std::move(why),
+                std::tuple_cat(std::tuple(result.count()), in.take(), result.take()));
+    }
   }
 
-  named_result<In> result;  // before the input, which may be moved from
+  typename place_of<In, Out>::type result;  // before the input, which may be moved from
   named_argument<In> in;
 };
 
-template <class In>
-struct all_gather_body : making_body<In> {
-  using making_body<In>::making_body;
+template <class In, class Out = void>
+struct all_gather_body : making_body<In, Out> {
+  using making_body<In, Out>::making_body;
   using value = value_of<In>;
 
-  void describe(task& of, coordination::signature& sig, const instance&) {
+  void describe(task& of, coordination::signature& sig, const instance& where) {
     sig.kind = op_kind::all_gather;
-    this->describe_input(of, sig);
+    this->describe_buffers(of, sig, where);
     sig.dimensions = shape{};
     of.sizes.assign(1, static_cast<std::int64_t>(of.first.count));
     of.row_bytes = sizeof(value);
     of.context = this;
     of.make_result = [](task& self, std::span<const std::int64_t> rows) -> void* {
-      return making_body<In>::result_of(*static_cast<all_gather_body*>(self.context), self, rows);
+      return making_body<In, Out>::result_of(*static_cast<all_gather_body*>(self.context), self,
+                                             rows);
     };
   }
 };
 
-template <class In>
-struct all_to_all_body : making_body<In> {
+template <class In, class Out = void>
+struct all_to_all_body : making_body<In, Out> {
   using value = value_of<In>;
-  using signature = void(std::exception_ptr, typename named_result<In>::type,
-                         std::vector<std::size_t>);
+  using signature = typename place_of<In, Out>::counted;
 
-  template <class Splits>
-  all_to_all_body(operation_name name_, const call_options& options_,
-                  std::remove_reference_t<In>& in_, const Splits& splits_)
-      : making_body<In>(std::move(name_), options_, in_),
+  template <class Splits, class... To>
+  all_to_all_body(operation_name name_, const call_options& options_, const Splits& splits_,
+                  std::remove_reference_t<In>& in_, To&... to)
+      : making_body<In, Out>(std::move(name_), options_, in_, to...),
         splits(std::ranges::begin(splits_), std::ranges::end(splits_)) {}
 
   void describe(task& of, coordination::signature& sig, const instance& where) {
     sig.kind = op_kind::all_to_all;
-    this->describe_input(of, sig);
+    this->describe_buffers(of, sig, where);
     sig.dimensions = shape{};
     of.row_bytes = sizeof(value);
     of.sizes = splits;
@@ -236,26 +265,32 @@ struct all_to_all_body : making_body<In> {
     of.make_result = [](task& self, std::span<const std::int64_t> rows) -> void* {
       auto& body = *static_cast<all_to_all_body*>(self.context);
       body.received.assign(rows.begin(), rows.end());
-      return making_body<In>::result_of(body, self, rows);
+      return making_body<In, Out>::result_of(body, self, rows);
     };
   }
   template <class Handler>
   void finish(Handler&& handler, std::exception_ptr why, std::uint64_t) {
-    std::forward<Handler>(handler)(std::move(why), this->result.take(), std::move(received));
+    if constexpr (making_body<In, Out>::makes) {
+      std::forward<Handler>(handler)(std::move(why), this->result.take(), std::move(received));
+    } else {
+      give_back(
+          std::forward<Handler>(handler), std::move(why),
+          std::tuple_cat(std::tuple(std::move(received)), this->in.take(), this->result.take()));
+    }
   }
 
   std::vector<std::int64_t> splits;
   std::vector<std::size_t> received;
 };
 
-template <class Op, class In>
-struct reduce_scatter_body : making_body<In> {
-  using making_body<In>::making_body;
+template <class Op, class In, class Out = void>
+struct reduce_scatter_body : making_body<In, Out> {
+  using making_body<In, Out>::making_body;
   using value = value_of<In>;
 
   void describe(task& of, coordination::signature& sig, const instance& where) {
-    sig.kind = op_kind::reduce_scatter;
-    this->describe_input(of, sig);
+    sig.kind = of.kind = op_kind::reduce_scatter;
+    this->describe_buffers(of, sig, where);
     describe_reduction<Op, value>(of, sig, where);
     const auto rows = static_cast<std::int64_t>(of.first.count);
     sig.dimensions = shape{rows};
@@ -267,16 +302,17 @@ struct reduce_scatter_body : making_body<In> {
   }
 };
 
-template <class In>
-struct gather_body : making_body<In> {
+template <class In, class Out = void>
+struct gather_body : making_body<In, Out> {
   using value = value_of<In>;
 
-  gather_body(operation_name name_, const call_options& options_, std::remove_reference_t<In>& in_,
-              int root_)
-      : making_body<In>(std::move(name_), options_, in_), root(root_) {}
+  template <class... To>
+  gather_body(operation_name name_, const call_options& options_, int root_,
+              std::remove_reference_t<In>& in_, To&... to)
+      : making_body<In, Out>(std::move(name_), options_, in_, to...), root(root_) {}
   void describe(task& of, coordination::signature& sig, const instance& where) {
-    sig.kind = op_kind::gather;
-    this->describe_input(of, sig);
+    sig.kind = of.kind = op_kind::gather;
+    this->describe_buffers(of, sig, where);
     sig.dimensions = shape{static_cast<std::int64_t>(of.first.count)};
     require_root(of, sig, root, where);
     if (where.rank() != root) return;
