@@ -224,16 +224,15 @@ class communicator {
   /// How many ranks of this communicator share this rank's node, and which of them this one is, in
   /// the order of ranks: what `co_await split_node()` would have, without making it. Nodes were
   /// told apart when the communicator was constructed that this one comes from: nothing is sent.
-  /// Unknown in an intercommunicator, whose numbers are those of one side: -1. *Cost*: a look at
-  /// each rank.
+  /// Unknown in an intercommunicator: -1. *Cost*: a look at each rank.
   [[nodiscard]] int local_size() const noexcept { return state_->on_node_among(size()); }
   [[nodiscard]] int local_rank() const noexcept { return state_->on_node_among(rank()); }
   /// Whether all nodes have as many ranks of this communicator; false in an intercommunicator.
   [[nodiscard]] bool is_homogeneous() const { return state_->is_homogeneous(); }
   /// The library's duplicate. Calls of your own on it need `cohort::mpi::lock`. Collectives of your
   /// own on it need another order where the library posts its own later than they are started:
-  /// while a backend is chosen (backend_choice::automatic), with checks::cross_rank, and with
-  /// device memory.
+  /// while a backend is chosen (backend_choice::automatic), with checks::cross_rank, with device
+  /// memory, and beside verbs that exchange their counts.
   [[nodiscard]] MPI_Comm native() const noexcept { return state_->data.native(); }
   [[nodiscard]] executor_type get_executor() const noexcept {
     return state_->engine.get_executor();

@@ -77,7 +77,7 @@ class coordinator : public process_set {
   /// result is empty, at once. Nothing is sent on `members`, which may go. *Errors* as above;
   /// errc::bad_rank on all its ranks where one is not in the coordinator, and
   /// errc::invalid_communicator for an intercommunicator.
-  /// *Example:* `auto half = co_await coord.add_process_set(co_await world.split(color));`
+  /// *Example:* `auto set = co_await coord.add_process_set(half);` after a split.
   template <std::same_as<communicator> Communicator, class Token = default_token>
   auto add_process_set(const Communicator& members, Token&& token = Token()) const {
     return coordination::initiate(where_, coordination::add_set_body<process_set>(members), token);

@@ -19,6 +19,7 @@
 #include <cohort/coordinator/verbs/bundle_blocks.hpp>
 #include <cohort/coordinator/verbs/bundle_verbs.hpp>
 #include <cohort/coordinator/verbs/explained_verbs.hpp>
+#include <cohort/coordinator/verbs/result_verbs.hpp>
 #include <cohort/coordinator/verbs/set_verbs.hpp>
 #include <cohort/coordinator/verbs/verbs.hpp>
 
@@ -55,7 +56,7 @@ namespace coordination {
 /// *Threads.* Any; under the lock of the engine's source. *Cost*: two small messages per rank and
 /// batch of submissions, and the operation itself; nothing is allocated in the steady state.
 /// *Source*: docs/design/coordinator.md.
-class named_verbs : public message_verbs<named_verbs> {
+class named_verbs : public message_verbs<named_verbs>, public result_verbs<named_verbs> {
  public:
   [[nodiscard]] int rank() const noexcept { return (**where_).rank(); }
   [[nodiscard]] int size() const noexcept { return (**where_).size(); }
@@ -127,90 +128,6 @@ class named_verbs : public message_verbs<named_verbs> {
     return initiate(where_,
                     in_place_body<op_kind::broadcast, void, B>(std::move(name), options_in(first),
                                                                buffer, root),
-                    token_in(first, second));
-  }
-
-  /// All ranks' elements in rank order, as a vector. The number of elements may differ per rank and
-  /// from time to time; what has not changed on any rank is not told again.
-  template <class In, class First = call_options, class Second = not_given>
-    requires named_input<In> && call_tail<First, Second>
-  auto all_gather(operation_name name, In&& in, First&& first = First(),
-                  Second&& second = Second()) const {
-    return initiate(where_, all_gather_body<In>(std::move(name), options_in(first), in),
-                    token_in(first, second));
-  }
-  /// The same into `out`, where they are written without another copy; it may have more room than
-  /// is needed, and does not overlap `in`. *Result*: how many elements have come, then what was
-  /// passed as an rvalue. *Errors*: errc::size_mismatch, with both sizes, on a rank whose `out` has
-  /// no room. How much comes is known when the operation runs, so the other ranks get their
-  /// results, and this one receives into memory that goes. Forms with and without `out` are one
-  /// operation: each rank chooses for itself.
-  /// *Example:* `const std::size_t count = co_await coord.all_gather("rows", mine, all);`
-  template <class In, class Out, class First = call_options, class Second = not_given>
-    requires beside<In, Out> && call_tail<First, Second>
-  auto all_gather(operation_name name, In&& in, Out&& out, First&& first = First(),
-                  Second&& second = Second()) const {
-    return initiate(where_, all_gather_body<In, Out>(std::move(name), options_in(first), in, out),
-                    token_in(first, second));
-  }
-
-  /// Sends the first `splits[0]` elements to rank 0, the next `splits[1]` to rank 1, and so on.
-  /// Results: what came, in rank order, and how many elements from each rank.
-  template <class In, class Splits, class First = call_options, class Second = not_given>
-    requires named_input<In> && std::ranges::input_range<const Splits&> && call_tail<First, Second>
-  auto all_to_all(operation_name name, In&& in, const Splits& splits, First&& first = First(),
-                  Second&& second = Second()) const {
-    return initiate(where_, all_to_all_body<In>(std::move(name), options_in(first), splits, in),
-                    token_in(first, second));
-  }
-  /// The same into `out`, as with all_gather. *Result*: how many elements have come from each rank.
-  template <class In, class Splits, class Out, class First = call_options, class Second = not_given>
-    requires beside<In, Out> && std::ranges::input_range<const Splits&> && call_tail<First, Second>
-  auto all_to_all(operation_name name, In&& in, const Splits& splits, Out&& out,
-                  First&& first = First(), Second&& second = Second()) const {
-    return initiate(where_,
-                    all_to_all_body<In, Out>(std::move(name), options_in(first), splits, in, out),
-                    token_in(first, second));
-  }
-
-  /// Reduces a buffer of every rank and gives each rank its part, as a vector: of n elements on r
-  /// ranks, n / r, and the first n % r ranks one more.
-  template <class In, class Op, class First = call_options, class Second = not_given>
-    requires reducible_input<In, Op> && call_tail<First, Second>
-  auto reduce_scatter(operation_name name, In&& in, const Op&, First&& first = First(),
-                      Second&& second = Second()) const {
-    return initiate(where_, reduce_scatter_body<Op, In>(std::move(name), options_in(first), in),
-                    token_in(first, second));
-  }
-  /// The same into `out`, which may have more room than is needed, and does not overlap `in`; what
-  /// is scaled or compressed is copied on its way. *Result*: how many elements this rank's part
-  /// has, then what was passed as an rvalue. *Errors*: errc::size_mismatch, with both sizes, where
-  /// there is no room; that is known at the call, so no rank starts: the others get
-  /// withdrawn_error.
-  template <class In, class Out, class Op, class First = call_options, class Second = not_given>
-    requires beside<In, Out> && reducible_input<In, Op> && call_tail<First, Second>
-  auto reduce_scatter(operation_name name, In&& in, Out&& out, const Op&, First&& first = First(),
-                      Second&& second = Second()) const {
-    return initiate(where_,
-                    reduce_scatter_body<Op, In, Out>(std::move(name), options_in(first), in, out),
-                    token_in(first, second));
-  }
-
-  /// The blocks of all ranks, of equal size, as a vector on `root`; empty elsewhere.
-  template <class In, class First = call_options, class Second = not_given>
-    requires named_input<In> && call_tail<First, Second>
-  auto gather(operation_name name, In&& in, int root, First&& first = First(),
-              Second&& second = Second()) const {
-    return initiate(where_, gather_body<In>(std::move(name), options_in(first), root, in),
-                    token_in(first, second));
-  }
-  /// The same into `out`, as with reduce_scatter; it only counts on the root and may be empty
-  /// elsewhere. *Result*: how many elements have come, 0 but on the root.
-  template <class In, class Out, class First = call_options, class Second = not_given>
-    requires beside<In, Out> && call_tail<First, Second>
-  auto gather(operation_name name, In&& in, Out&& out, int root, First&& first = First(),
-              Second&& second = Second()) const {
-    return initiate(where_, gather_body<In, Out>(std::move(name), options_in(first), root, in, out),
                     token_in(first, second));
   }
 
@@ -395,6 +312,7 @@ class named_verbs : public message_verbs<named_verbs> {
 
  protected:
   friend class message_verbs<named_verbs>;
+  friend class result_verbs<named_verbs>;
   named_verbs() noexcept {}
   std::shared_ptr<instance_handle> where_;
 };

@@ -246,7 +246,7 @@ class named_room {
     room_ = count;
   }
   /// Where `count` elements go. Without room the task fails, and they go into memory that nobody
-  /// sees: the other ranks' operations run.
+  /// sees [protocol Z5].
   void* make(task& of, std::size_t count) {
     if (fits(of, count, where_->name_of(of))) return data_;
     return spare_.make(of, count);
