@@ -286,6 +286,15 @@ TEST_CASE("without counts: containers come back, and strided buffers keep their 
     co_await cohort::all_gather_v(world, in, std::span(exact), exchanged_counts);
     CHECK(exact == expected);
 
+    std::array<bool, 2> flags{true, world.rank() == 0};
+    std::array<bool, 8> raised{};
+    const sizes twos = co_await cohort::all_gather_v(world, flags, raised, exchanged_counts);
+    CHECK(twos == sizes(static_cast<std::size_t>(world.size()), 2));
+    CHECK((raised[0] && raised[1]));
+    for (std::size_t rank = 1; rank < twos.size(); ++rank) {
+      CHECK((raised[2 * rank] && !raised[2 * rank + 1]));
+    }
+
     std::vector<collectives_test::particle> particles;
     for (std::size_t i = 0; i < gives(world.rank()); ++i) {
       particles.push_back(collectives_test::particle_of(world.rank(), static_cast<int>(i)));

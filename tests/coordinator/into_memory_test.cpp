@@ -4,6 +4,7 @@
 // Named verbs whose results go into memory of the caller. Part of the executable coordinator.verbs.
 #include <cohort/coordinator.hpp>
 #include <cohort/progress/future.hpp>
+#include <cohort/shm.hpp>
 
 #include <algorithm>
 #include <complex>
@@ -124,6 +125,25 @@ TEMPLATE_TEST_CASE("named results into memory, of every type", "[coordinator]", 
                    cohort::f16, cohort::bf16) {
   coordinated([](cohort::communicator, cohort::coordinator coord) {
     return everything_into_memory<TestType>(coord);
+  });
+}
+
+TEST_CASE("named results into memory through shared memory, and in a process set",
+          "[coordinator]") {
+  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
+    const auto by = co_await cohort::shm::make_backend(world);
+    cohort::coordinator coord(world, by);
+    co_await everything_into_memory<float>(coord);
+    if (world.size() > 1) CHECK(coord.stats().by_backend.operations > 0);
+    const cohort::communicator half = co_await world.split(world.rank() % 2);
+    const auto set = co_await coord.add_process_set(half);
+    const std::vector<int> mine(2, set.rank());
+    std::vector<int> all(2 * static_cast<std::size_t>(set.size()));
+    const std::size_t come = co_await set.all_gather("rows", mine, all);
+    CHECK(come == all.size());
+    CHECK(all.back() == set.size() - 1);
+    co_await set.shutdown();
+    co_await coord.shutdown();
   });
 }
 

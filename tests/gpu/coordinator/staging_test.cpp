@@ -210,12 +210,12 @@ TEST_CASE("MPI's moves take device memory as they take that of the host") {
     CHECK(told == all);
     CHECK(of_each == std::vector<std::size_t>(counts.begin(), counts.end()));
     // A device buffer without room, on one rank.
-    auto room = co_await filled(on, world.rank() == root ? sum - 1 : sum, std::int32_t{-1});
-    auto [ec, come] = co_await cohort::all_gather_v(world, given, room, cohort::exchanged_counts,
+    auto tight = co_await filled(on, world.rank() == root ? sum - 1 : sum, std::int32_t{-1});
+    auto [ec, come] = co_await cohort::all_gather_v(world, given, tight, cohort::exchanged_counts,
                                                     cohort::as_tuple);
     CHECK(ec == (world.rank() == root ? make_error_code(cohort::errc::size_mismatch)
                                       : std::error_code()));
-    const auto now = co_await now_in(room);
+    const auto now = co_await now_in(tight);
     CHECK(now == (world.rank() == root ? blank(sum - 1) : all));
   });
 }

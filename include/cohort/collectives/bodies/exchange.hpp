@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -58,7 +59,7 @@ struct exchanging_body : movement_base<Verb, Lists>, comm::body_over<counted_arg
     text.with("in.count", in.count());
     if (!makes_result) text.with("out.count", out.count());
     base::explain_place(text);
-    if (!spare.empty()) text.note("out has no room for what comes");
+    if (spare) text.note("out has no room for what comes");
   }
   [[nodiscard]] std::size_t bytes() const noexcept { return std::max(in.bytes(), out.bytes()); }
   [[nodiscard]] std::array<std::int64_t, 4> agreed() const {
@@ -108,9 +109,9 @@ struct exchanging_body : movement_base<Verb, Lists>, comm::body_over<counted_arg
     if constexpr (makes_result) {
       out.make(total);
     } else if (total > out.count()) {
-      spare.resize(total);
+      spare = std::make_unique_for_overwrite<value_type[]>(total);
       post.operation().fail(errc::size_mismatch);
-      return to.listed(contiguous_view(spare.data(), total), lists.out);
+      return to.listed(contiguous_view(spare.get(), total), lists.out);
     }
     return to.listed(out.view(), lists.out);
   }
@@ -120,7 +121,7 @@ struct exchanging_body : movement_base<Verb, Lists>, comm::body_over<counted_arg
   received_counts come;
   std::size_t mine = 0;
   bool counted = false;
-  std::vector<value_type> spare;  // for what `out` has no room for
+  std::unique_ptr<value_type[]> spare;  // for what `out` has no room for
   side<const value_type> from;
   side<value_type> to;
 };
@@ -140,7 +141,7 @@ concept gatherable = verb_input<In> && !std::same_as<element_of_t<In>, bool>;
 /// Whether a call that is given no counts of what comes fits.
 template <class Token, class CountsVerb, class Verb, class In, class Out, class Lists = out_list>
 concept exchanging_call =
-    movable_to<In, Out> && gatherable<In> &&
+    movable_to<In, Out> &&
     completion_token_for<Token, signature_of<exchanges<CountsVerb, Verb, In, Out, Lists>>>;
 template <class Token, class CountsVerb, class Verb, class In, class Lists = out_list>
 concept exchanging_call_into_vector =
