@@ -12,9 +12,9 @@
 #include <cohort/collectives/scan.hpp>
 #include <cohort/collectives/scatter.hpp>
 
+#include <array>
 #include <complex>
 #include <map>
-#include <array>
 #include <vector>
 
 // expect: both buffers need one element type
