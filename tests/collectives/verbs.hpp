@@ -167,6 +167,21 @@ struct all_gather_v_made : alone {
     return cohort::all_gather_v(b.world, b.one, b.counts, std::forward<Token>(token));
   }
 };
+/// Without counts: in two stages.
+struct all_gather_v_counted : all_gather {
+  template <class Token>
+  auto operator()(bench& b, Token&& token) const {
+    return cohort::all_gather_v(b.world, b.one, b.results, cohort::exchanged_counts,
+                                std::forward<Token>(token));
+  }
+};
+struct all_gather_v_counted_made : alone {
+  static constexpr const char* header = "collectives/all_gather.hpp";
+  template <class Token>
+  auto operator()(bench& b, Token&& token) const {
+    return cohort::all_gather_v(b.world, b.one, std::forward<Token>(token));
+  }
+};
 struct gather : alone {
   static constexpr const char* header = "collectives/gather.hpp";
   template <class Token>
@@ -179,6 +194,13 @@ struct gather_v : gather {
   template <class Token>
   auto operator()(bench& b, Token&& token) const {
     return cohort::gather_v(b.world, b.one, b.results, b.counts, 0, std::forward<Token>(token));
+  }
+};
+struct gather_v_counted : gather {
+  template <class Token>
+  auto operator()(bench& b, Token&& token) const {
+    return cohort::gather_v(b.world, b.one, b.results, cohort::exchanged_counts, 0,
+                            std::forward<Token>(token));
   }
 };
 struct scatter : alone {
@@ -207,6 +229,13 @@ struct all_to_all_v : all_to_all {
   template <class Token>
   auto operator()(bench& b, Token&& token) const {
     return cohort::all_to_all_v(b.world, b.many, b.counts, b.results, b.counts,
+                                std::forward<Token>(token));
+  }
+};
+struct all_to_all_v_counted : all_to_all {
+  template <class Token>
+  auto operator()(bench& b, Token&& token) const {
+    return cohort::all_to_all_v(b.world, b.many, b.counts, b.results, cohort::exchanged_counts,
                                 std::forward<Token>(token));
   }
 };
@@ -321,10 +350,12 @@ struct wait : alone {
 using all_verbs =
     std::tuple<verbs::barrier, verbs::broadcast, verbs::all_reduce, verbs::reduce,
                verbs::reduce_scatter, verbs::reduce_scatter_v, verbs::scan, verbs::exclusive_scan,
-               verbs::all_gather, verbs::all_gather_v, verbs::all_gather_v_made, verbs::gather,
-               verbs::gather_v, verbs::scatter, verbs::scatter_v, verbs::all_to_all,
-               verbs::all_to_all_v, verbs::neighbor_all_gather, verbs::neighbor_all_gather_v,
-               verbs::neighbor_all_to_all, verbs::neighbor_all_to_all_v, verbs::send, verbs::recv,
-               verbs::recv_made, verbs::send_recv, verbs::probe, verbs::matched_probe, verbs::wait>;
+               verbs::all_gather, verbs::all_gather_v, verbs::all_gather_v_made,
+               verbs::all_gather_v_counted, verbs::all_gather_v_counted_made, verbs::gather,
+               verbs::gather_v, verbs::gather_v_counted, verbs::scatter, verbs::scatter_v,
+               verbs::all_to_all, verbs::all_to_all_v, verbs::all_to_all_v_counted,
+               verbs::neighbor_all_gather, verbs::neighbor_all_gather_v, verbs::neighbor_all_to_all,
+               verbs::neighbor_all_to_all_v, verbs::send, verbs::recv, verbs::recv_made,
+               verbs::send_recv, verbs::probe, verbs::matched_probe, verbs::wait>;
 
 }  // namespace collectives_test

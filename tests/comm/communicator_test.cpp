@@ -385,6 +385,27 @@ TEST_CASE("split_node gives the ranks of this node") {
   });
 }
 
+TEST_CASE("a communicator knows which of its ranks share a node") {
+  on_world([](communicator world) -> task {
+    CHECK(world.local_size() == world.size());  // the tests run on one machine
+    CHECK(world.local_rank() == world.rank());
+    CHECK(world.is_homogeneous());
+    const communicator node = co_await world.split_node();
+    CHECK(world.local_size() == node.size());
+    CHECK(world.local_rank() == node.rank());
+    const communicator part = co_await world.split(world.rank() % 2, -world.rank());
+    CHECK(part.local_size() == part.size());
+    CHECK(part.local_rank() == part.rank());
+    const communicator copy = co_await part.dup();
+    CHECK(copy.local_size() == part.size());
+    CHECK(copy.is_homogeneous());
+    asio::io_context io;
+    const communicator self(io, MPI_COMM_SELF);
+    CHECK(self.local_size() == 1);
+    CHECK(self.local_rank() == 0);
+  });
+}
+
 TEST_CASE("a communicator of the user's is duplicated, with its topology, and stays the user's") {
   MPI_Comm grid = MPI_COMM_NULL;
   int size = 0;

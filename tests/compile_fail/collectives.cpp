@@ -12,6 +12,7 @@
 #include <cohort/collectives/scan.hpp>
 #include <cohort/collectives/scatter.hpp>
 
+#include <array>
 #include <complex>
 #include <map>
 #include <vector>
@@ -26,7 +27,23 @@ asio::awaitable<void> all_gather_of_two_types(cohort::communicator world) {
 // expect: after the buffers come counts for the _v forms
 asio::awaitable<void> all_gather_v_without_counts(cohort::communicator world) {
   std::vector<double> in(2);
-  co_await cohort::all_gather_v(world, in);
+  std::array<double, 8> out{};
+  co_await cohort::all_gather_v(world, in, out);
+}
+
+// expect: after the buffers come counts for the _v forms, or cohort::exchanged_counts
+asio::awaitable<void> exchanged_gather_v_into_const(cohort::communicator world) {
+  std::vector<double> in(2);
+  const std::vector<double> out(8);
+  co_await cohort::gather_v(world, in, out, cohort::exchanged_counts, 0);
+}
+
+// expect: both buffers need one element type
+asio::awaitable<void> all_to_all_v_of_two_types(cohort::communicator world) {
+  std::vector<double> in(2);
+  std::vector<float> out(8);
+  std::vector<int> counts(2);
+  co_await cohort::all_to_all_v(world, in, counts, out, cohort::exchanged_counts);
 }
 
 // expect: the result needs a writable buffer

@@ -52,6 +52,10 @@ asio::awaitable<void> wrong(arguments& a) {
   co_await a.coord.gather("rows", a.data);
   // expect: two buffers need one element type
   co_await a.coord.scatter("rows", a.data, a.numbers, 0);
+  // expect: two buffers need one element type
+  co_await a.coord.all_gather("rows", a.data, a.numbers);
+  // expect: a buffer that receives must be writable
+  co_await a.evens.all_gather("rows", a.data, a.fixed);
   // expect: the rank is missing
   co_await a.coord.send("boundary", a.data);
   // expect: a buffer that receives must be writable

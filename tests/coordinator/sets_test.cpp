@@ -35,6 +35,8 @@ TEST_CASE("a process set of some ranks", "[coordinator][sets]") {
     CHECK(evens.size() == (world.size() + 1) / 2);
     CHECK(evens.rank() == world.rank() / 2);
     CHECK(evens.local_rank() == evens.rank());
+    CHECK(evens.local_size() == evens.size());
+    CHECK(evens.is_homogeneous());
     CHECK(evens.contains(0));
     CHECK_FALSE(evens.contains(1));
     int value = 1;
@@ -57,6 +59,109 @@ TEST_CASE("the list decides who is which rank of a set", "[coordinator][sets]") 
     int value = world.rank();
     co_await set.broadcast("root", value, 0);
     CHECK(value == world.size() - 1);
+  });
+}
+
+TEST_CASE("a process set of the ranks of a communicator", "[coordinator][sets]") {
+  coordinated([](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
+    const int n = world.size();
+    // One call for each color; the order is that of the communicator.
+    cohort::communicator half = co_await world.split(world.rank() % 2, -world.rank());
+    const int size = half.size();
+    const int rank = half.rank();
+    const auto set = co_await coord.add_process_set(half);
+    half = cohort::communicator();  // it is not needed any more
+    CHECK(set.size() == size);
+    CHECK(set.rank() == rank);
+    CHECK(set.members()[static_cast<std::size_t>(rank)] == world.rank());
+    CHECK(set.local_size() == size);
+    CHECK(set.local_rank() == rank);
+    CHECK(set.is_homogeneous());
+    int value = world.rank();
+    co_await set.all_reduce("sum", value, cohort::op::sum);
+    int expected = 0;
+    for (int each = world.rank() % 2; each < n; each += 2) expected += each;
+    CHECK(value == expected);
+    co_await set.shutdown();
+
+    // All but rank 0, which has an empty communicator.
+    const cohort::communicator some = co_await world.split(world.rank() == 0 ? -1 : 0);
+    const auto rest = co_await coord.add_process_set(some);
+    CHECK(static_cast<bool>(rest) == (world.rank() != 0));
+    if (rest) {
+      CHECK(rest.rank() == world.rank() - 1);
+      co_await rest.barrier();
+      co_await rest.shutdown();
+    }
+
+    // One that MPI has made, which has no ancestor in common with the coordinator's.
+    co_await cohort::barrier(world);  // nobody needs a decision while MPI blocks
+    MPI_Comm turned = MPI_COMM_NULL;
+    {
+      const cohort::mpi::lock calls;
+      MPI_Comm_split(MPI_COMM_WORLD, 0, -world.rank(), &turned);
+    }
+    auto& io = static_cast<asio::io_context&>(world.get_executor().context());
+    const cohort::communicator own(io, turned);
+    {
+      const cohort::mpi::lock calls;
+      MPI_Comm_free(&turned);
+    }
+    const auto backwards = co_await coord.add_process_set(own);
+    CHECK(backwards.rank() == n - 1 - world.rank());
+    co_await backwards.barrier();
+    co_await backwards.shutdown();
+  });
+}
+
+TEST_CASE("a communicator with a rank that is not in the coordinator makes no set",
+          "[coordinator][sets]") {
+  coordinated([](cohort::communicator world, cohort::coordinator) -> asio::awaitable<void> {
+    if (world.size() == 1) co_return;
+    const bool in = world.rank() + 1 < world.size();
+    const cohort::communicator most = co_await world.split(in ? 0 : -1);
+    if (!in) co_return;
+    cohort::coordinator coord(most);
+    const auto refused =
+        co_await caught<cohort::error>(coord.add_process_set(world));  // on all ranks
+    REQUIRE(refused);
+    CHECK(refused->code() == cohort::errc::bad_rank);
+    const std::string text = refused->what();
+    INFO(text);
+    CHECK(text.find("add_process_set: rank " + std::to_string(world.size() - 1) +
+                    " of the communicator is no rank of the coordinator") != std::string::npos);
+    const auto all = co_await coord.add_process_set(most);
+    CHECK(all.size() == most.size());
+    co_await all.shutdown();
+    co_await coord.shutdown();
+  });
+}
+
+TEST_CASE("an intercommunicator makes no set, and does not know nodes", "[coordinator][sets]") {
+  coordinated([](cohort::communicator world, cohort::coordinator coord) -> asio::awaitable<void> {
+    if (world.size() == 1) co_return;
+    co_await cohort::barrier(world);  // nobody needs a decision while MPI blocks
+    auto& io = static_cast<asio::io_context&>(world.get_executor().context());
+    MPI_Comm side = MPI_COMM_NULL;
+    MPI_Comm both = MPI_COMM_NULL;
+    const int color = world.rank() % 2;
+    {
+      const cohort::mpi::lock calls;
+      MPI_Comm_split(world.native(), color, 0, &side);
+      MPI_Intercomm_create(side, 0, world.native(), 1 - color, 11, &both);
+    }
+    {
+      const cohort::communicator bridge(io, both);
+      CHECK(bridge.local_size() == -1);
+      CHECK(bridge.local_rank() == -1);
+      CHECK_FALSE(bridge.is_homogeneous());
+      const auto refused = co_await caught<cohort::error>(coord.add_process_set(bridge));
+      REQUIRE(refused);
+      CHECK(refused->code() == cohort::errc::invalid_communicator);
+    }
+    const cohort::mpi::lock calls;
+    MPI_Comm_free(&both);
+    MPI_Comm_free(&side);
   });
 }
 

@@ -250,6 +250,43 @@ TEST_CASE("an error of the second stage of a receive reaches its awaiter") {
   PMPI_Request_free(&request);
 }
 
+TEST_CASE("an error of either stage of a collective lets those behind it go on") {
+  const auto level = GENERATE(cohort::checks::local, cohort::checks::cross_rank);
+  fixture on;
+  const communicator ring = make_ring(on.io, level);
+  const std::vector<double> mine(2, 1.0);
+  std::vector<double> all(mine.size() * static_cast<std::size_t>(ring.size()));
+  int value = 1;
+  outcome first;
+  outcome second;
+  const char* stage = nullptr;
+  SECTION("the first is not posted") { stage = "MPI_Iallgather"; }
+  SECTION("the second is not posted") { stage = "MPI_Iallgatherv"; }
+  SECTION("the first fails under way") {}
+  if (stage != nullptr) {
+    faults::fail_next(stage, MPI_ERR_OTHER);
+  } else if (level == cohort::checks::local) {
+    faults::replace_testsome([failed = false](int count, MPI_Request* requests, int* found,
+                                              int* indices, MPI_Status* statuses) mutable {
+      const int rc = PMPI_Testsome(count, requests, found, indices, statuses);
+      if (failed || *found <= 0) return rc;
+      failed = true;
+      for (int i = 0; i < *found; ++i) statuses[i].MPI_ERROR = i == 0 ? MPI_ERR_OTHER : MPI_SUCCESS;
+      return MPI_ERR_IN_STATUS;
+    });
+  } else {
+    return;  // there the comparison comes first
+  }
+  cohort::all_gather_v(ring, mine, all, cohort::exchanged_counts, first.handler());
+  cohort::all_reduce(ring, value, cohort::op::sum, second.handler());
+  on.run();
+  CHECK(first.calls == 1);
+  CHECK(first.error == mpi_error(MPI_ERR_OTHER));
+  CHECK(second.calls == 1);
+  CHECK_FALSE(second.error);
+  CHECK(value == ring.size());
+}
+
 TEST_CASE("an error of an operation that nobody awaits any more is logged, and the end goes on") {
   fixture on;
   communicator last{on.io, MPI_COMM_SELF};

@@ -57,6 +57,19 @@ const std::vector<verb>& verbs() {
        [](world w, outcome& o) { cohort::all_gather_v(w, one, results, counts, o.handler()); }},
       {"MPI_Iallgatherv", "all_gather_v",
        [](world w, outcome& o) { cohort::all_gather_v(w, one, counts, o.handler()); }},
+      // Without counts: the first stage, or the second.
+      {"MPI_Iallgather", "all_gather_v",
+       [](world w, outcome& o) {
+         cohort::all_gather_v(w, one, results, cohort::exchanged_counts, o.handler());
+       }},
+      {"MPI_Iallgatherv", "all_gather_v",
+       [](world w, outcome& o) { cohort::all_gather_v(w, one, o.handler()); }},
+      {"MPI_Igather", "gather_v",
+       [](world w, outcome& o) { cohort::gather_v(w, one, 0, o.handler()); }},
+      {"MPI_Ialltoall", "all_to_all_v",
+       [](world w, outcome& o) {
+         cohort::all_to_all_v(w, many, counts, cohort::exchanged_counts, o.handler());
+       }},
       {"MPI_Igather", "gather",
        [](world w, outcome& o) { cohort::gather(w, one, results, 0, o.handler()); }},
       {"MPI_Igatherv", "gather_v",

@@ -137,8 +137,22 @@ job respawn() {
           "a worker has said that the manager is gone");
 }
 
+/// Two ranks on each host: who is where, in the world and without its last rank.
+job nodes(cohort::communicator world) {
+  require(world.local_size() == 2 && world.local_rank() == world.rank() % 2, "places in the world");
+  require(world.is_homogeneous(), "two ranks on each host");
+  const bool last = world.rank() == 3;
+  const cohort::communicator most = co_await world.split(last ? -1 : 0);
+  if (last) co_return;
+  const int together = world.rank() < 2 ? 2 : 1;
+  require(most.local_size() == together, "ranks on this host without rank 3");
+  require(most.local_rank() == (world.rank() == 1 ? 1 : 0), "place without rank 3");
+  require(!most.is_homogeneous(), "two ranks on one host, and one on the other");
+}
+
 /// Shared memory is refused on all ranks for the reason of one of them, and rank 0 logs it.
 job memory(cohort::communicator world) {
+  co_await nodes(world);
   const cohort::log::capture logged;
   const auto by = co_await cohort::shm::make_backend(world);
   std::array<char, 256> why{};

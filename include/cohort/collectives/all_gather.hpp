@@ -4,6 +4,7 @@
 /// \file
 /// `cohort::all_gather` and `cohort::all_gather_v`: every rank gets the elements of all.
 
+#include <cohort/collectives/bodies/exchange.hpp>
 #include <cohort/collectives/bodies/movement.hpp>
 
 namespace cohort {
@@ -12,9 +13,6 @@ namespace collectives {
 struct all_gather_verb;
 struct all_gather_v_verb;
 
-// A std::vector<bool> has no elements that MPI could write.
-template <class In>
-concept gatherable = verb_input<In> && !std::same_as<element_of_t<In>, bool>;
 template <class In>
 using all_gather_into_vector =
     detail::movement_body<all_gather_v_verb, comm::argument<In>,
@@ -62,7 +60,7 @@ asio::awaitable<void> all_gather(const communicator&, Arguments&&...) {
 /// *Source*: `MPI_Iallgatherv`.
 /// *Example*: `auto all = co_await cohort::all_gather_v(world, mine, counts);`
 template <class In, block_counts Counts, class Token = default_token>
-  requires collectives::gatherable<In> &&
+  requires collectives::detail::gatherable<In> &&
            completion_token_for<
                Token, collectives::detail::signature_of<collectives::all_gather_into_vector<In>>>
 auto all_gather_v(const communicator& comm, In&& in, Counts&& counts, Token&& token = Token()) {
@@ -96,6 +94,40 @@ auto all_gather_v(const communicator& comm, in_place_t, Buffer&& buffer, Counts&
   collectives::detail::out_list lists{collectives::detail::to_list(counts)};
   return collectives::detail::start_movement_in_place<collectives::all_gather_v_verb, Buffer>(
       comm, std::forward<Buffer>(buffer), 0, token, std::move(lists));
+}
+
+/// The same in a vector, without counts: the ranks tell each other first how much each gives.
+///
+/// *Completion*: `void(std::error_code, std::vector<T>, std::vector<std::size_t>)`, the elements
+/// and how many each rank has given, an owned `in` after that. *Cost*: a collective more, of one
+/// number per rank; collectives that are started on `comm` meanwhile are posted after it. *Source*:
+/// `MPI_Iallgather`, `MPI_Iallgatherv`.
+/// *Example*: `auto [all, counts] = co_await cohort::all_gather_v(world, mine);`
+template <class In, class Token = default_token>
+  requires collectives::detail::exchanging_call_into_vector<Token, collectives::all_gather_verb,
+                                                            collectives::all_gather_v_verb, In>
+auto all_gather_v(const communicator& comm, In&& in, Token&& token = Token()) {
+  return collectives::detail::start_exchange_into_vector<collectives::all_gather_verb,
+                                                         collectives::all_gather_v_verb, In>(
+      comm, std::forward<In>(in), 0, token);
+}
+
+/// The same into `out`, which may have more room than is needed; what is behind the elements stays.
+///
+/// *Completion*: `void(std::error_code, std::vector<std::size_t>)`, how many elements each rank has
+/// given, owned containers after that. *Errors*: errc::size_mismatch on a rank whose `out` has no
+/// room for what comes, with both sizes. It is received there all the same, into memory that goes,
+/// so that the others, who cannot know, end well.
+/// *Example*: `auto counts = co_await cohort::all_gather_v(world, in, out,
+/// cohort::exchanged_counts);`
+template <class In, class Out, class Token = default_token>
+  requires collectives::detail::exchanging_call<Token, collectives::all_gather_verb,
+                                                collectives::all_gather_v_verb, In, Out>
+auto all_gather_v(const communicator& comm, In&& in, Out&& out, exchanged_counts_t,
+                  Token&& token = Token()) {
+  return collectives::detail::start_exchange<collectives::all_gather_verb,
+                                             collectives::all_gather_v_verb, In, Out>(
+      comm, std::forward<In>(in), std::forward<Out>(out), 0, token);
 }
 
 /// Chosen when a call does not fit: says what is wrong with it.

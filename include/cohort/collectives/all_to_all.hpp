@@ -4,6 +4,7 @@
 /// \file
 /// `cohort::all_to_all` and `cohort::all_to_all_v`: every rank gives a block to every rank.
 
+#include <cohort/collectives/bodies/exchange.hpp>
 #include <cohort/collectives/bodies/movement.hpp>
 
 namespace cohort {
@@ -73,6 +74,43 @@ auto all_to_all_v(const communicator& comm, Buffer&& buffer, Counts&& counts,
                                         collectives::detail::to_list(counts)};
   return collectives::detail::start_movement_in_place<collectives::all_to_all_v_verb, Buffer>(
       comm, std::forward<Buffer>(buffer), 0, token, std::move(lists));
+}
+
+/// The same in a vector, without counts of what comes: the ranks tell each other first.
+///
+/// *Completion*: `void(std::error_code, std::vector<T>, std::vector<std::size_t>)`, what has come
+/// and how much from each rank, an owned `in` after that. *Cost*: as that of an `all_gather_v`
+/// without counts. *Source*: `MPI_Ialltoall`, `MPI_Ialltoallv`.
+/// *Example*: `auto [come, counts] = co_await cohort::all_to_all_v(world, in, sent,
+/// cohort::exchanged_counts);`
+template <class In, block_counts InCounts, class Token = default_token>
+  requires collectives::detail::exchanging_call_into_vector<Token, collectives::all_to_all_verb,
+                                                            collectives::all_to_all_v_verb, In,
+                                                            collectives::detail::both_lists>
+auto all_to_all_v(const communicator& comm, In&& in, InCounts&& in_counts, exchanged_counts_t,
+                  Token&& token = Token()) {
+  collectives::detail::both_lists lists{collectives::detail::to_list(in_counts), block_list()};
+  return collectives::detail::start_exchange_into_vector<collectives::all_to_all_verb,
+                                                         collectives::all_to_all_v_verb, In>(
+      comm, std::forward<In>(in), 0, token, std::move(lists));
+}
+
+/// The same into `out`, which may have more room than is needed; what is behind the elements stays.
+///
+/// *Completion*: `void(std::error_code, std::vector<std::size_t>)`, how much has come from each
+/// rank, owned containers after that. *Errors*: errc::size_mismatch on a rank whose `out` has no
+/// room for what comes, with both sizes; the others end well.
+/// *Example*: `co_await cohort::all_to_all_v(world, in, sent, out, cohort::exchanged_counts);`
+template <class In, block_counts InCounts, class Out, class Token = default_token>
+  requires collectives::detail::exchanging_call<Token, collectives::all_to_all_verb,
+                                                collectives::all_to_all_v_verb, In, Out,
+                                                collectives::detail::both_lists>
+auto all_to_all_v(const communicator& comm, In&& in, InCounts&& in_counts, Out&& out,
+                  exchanged_counts_t, Token&& token = Token()) {
+  collectives::detail::both_lists lists{collectives::detail::to_list(in_counts), block_list()};
+  return collectives::detail::start_exchange<collectives::all_to_all_verb,
+                                             collectives::all_to_all_v_verb, In, Out>(
+      comm, std::forward<In>(in), std::forward<Out>(out), 0, token, std::move(lists));
 }
 
 /// Chosen when a call does not fit: says what is wrong with it.

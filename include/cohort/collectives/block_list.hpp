@@ -108,4 +108,11 @@ struct in_place_t {
 };
 inline constexpr in_place_t in_place{};
 
+/// Stands for the counts of what comes, where leaving them out would look like another form: the
+/// ranks tell each other.
+struct exchanged_counts_t {
+  explicit exchanged_counts_t() noexcept = default;
+};
+inline constexpr exchanged_counts_t exchanged_counts{};
+
 }  // namespace cohort

@@ -4,6 +4,7 @@
 /// \file
 /// `cohort::gather` and `cohort::gather_v`: the root gets the elements of all ranks.
 
+#include <cohort/collectives/bodies/exchange.hpp>
 #include <cohort/collectives/bodies/movement.hpp>
 
 namespace cohort {
@@ -74,6 +75,39 @@ auto gather_v(const communicator& comm, Buffer&& buffer, Counts&& counts, Root r
   return collectives::detail::start_movement_in_place<collectives::gather_v_verb, Buffer>(
       comm, std::forward<Buffer>(buffer), collectives::detail::to_rank(root), token,
       std::move(lists));
+}
+
+/// The same in a vector, without counts: the ranks tell the root first how much each gives.
+///
+/// *Completion*: `void(std::error_code, std::vector<T>, std::vector<std::size_t>)`, at the root the
+/// elements and how many each rank has given, elsewhere nothing; an owned `in` after that. *Cost*:
+/// as that of an `all_gather_v` without counts. *Source*: `MPI_Igather`, `MPI_Igatherv`.
+/// *Example*: `auto [all, counts] = co_await cohort::gather_v(world, mine, 0);`
+template <class In, std::integral Root, class Token = default_token>
+  requires collectives::detail::exchanging_call_into_vector<Token, collectives::gather_verb,
+                                                            collectives::gather_v_verb, In>
+auto gather_v(const communicator& comm, In&& in, Root root, Token&& token = Token()) {
+  return collectives::detail::start_exchange_into_vector<collectives::gather_verb,
+                                                         collectives::gather_v_verb, In>(
+      comm, std::forward<In>(in), collectives::detail::to_rank(root), token);
+}
+
+/// The same into the root's `out`, which may have more room than is needed; what is behind the
+/// elements stays. Elsewhere `out` is ignored and may be empty.
+///
+/// *Completion*: `void(std::error_code, std::vector<std::size_t>)`, at the root how many elements
+/// each rank has given, owned containers after that. *Errors*: errc::size_mismatch at the root,
+/// with both sizes, if `out` has no room for what comes; the others end well.
+/// *Example*: `co_await cohort::gather_v(world, mine, all, cohort::exchanged_counts, 0);`
+template <class In, class Out, std::integral Root, class Token = default_token>
+  requires collectives::detail::exchanging_call<Token, collectives::gather_verb,
+                                                collectives::gather_v_verb, In, Out>
+auto gather_v(const communicator& comm, In&& in, Out&& out, exchanged_counts_t, Root root,
+              Token&& token = Token()) {
+  return collectives::detail::start_exchange<collectives::gather_verb, collectives::gather_v_verb,
+                                             In, Out>(comm, std::forward<In>(in),
+                                                      std::forward<Out>(out),
+                                                      collectives::detail::to_rank(root), token);
 }
 
 /// Chosen when a call does not fit: says what is wrong with it.

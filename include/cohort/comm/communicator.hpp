@@ -145,6 +145,17 @@ class communicator_state {
   [[nodiscard]] int bell_rank(int rank) const noexcept {
     return bell_ranks.empty() ? rank : bell_ranks[static_cast<std::size_t>(rank)];
   }
+  /// A number for the node of a rank; only where there are `bells`.
+  [[nodiscard]] int node_of(int rank) const noexcept { return bells->node_of(bell_rank(rank)); }
+  /// How many of the first `ranks` ranks are on this rank's node; -1 if that is not known.
+  [[nodiscard]] int on_node_among(int ranks) const noexcept {
+    if (!bells) return -1;
+    const int mine = node_of(data.rank());
+    int found = 0;
+    for (int rank = 0; rank < ranks; ++rank) found += node_of(rank) == mine ? 1 : 0;
+    return found;
+  }
+  [[nodiscard]] bool is_homogeneous() const;
   /// Takes the memory for `derive_bells`.
   void reserve_bells(const communicator_state& parent);
   /// Takes over the doorbells of a communicator that this one was made from.
@@ -215,10 +226,18 @@ class communicator {
 
   [[nodiscard]] int rank() const noexcept { return state_->data.rank(); }
   [[nodiscard]] int size() const noexcept { return state_->data.size(); }
+  /// How many ranks of this communicator share this rank's node, and which of them this one is, in
+  /// the order of ranks: what `co_await split_node()` would have, without making it. Nodes were
+  /// told apart when the communicator was constructed that this one comes from: nothing is sent.
+  /// Unknown in an intercommunicator: -1. *Cost*: a look at each rank.
+  [[nodiscard]] int local_size() const noexcept { return state_->on_node_among(size()); }
+  [[nodiscard]] int local_rank() const noexcept { return state_->on_node_among(rank()); }
+  /// Whether all nodes have as many ranks of this communicator; false in an intercommunicator.
+  [[nodiscard]] bool is_homogeneous() const { return state_->is_homogeneous(); }
   /// The library's duplicate. Calls of your own on it need `cohort::mpi::lock`. Collectives of your
   /// own on it need another order where the library posts its own later than they are started:
-  /// while a backend is chosen (backend_choice::automatic), with checks::cross_rank, and with
-  /// device memory.
+  /// while a backend is chosen (backend_choice::automatic), with checks::cross_rank, with device
+  /// memory, and beside verbs that exchange their counts.
   [[nodiscard]] MPI_Comm native() const noexcept { return state_->data.native(); }
   [[nodiscard]] executor_type get_executor() const noexcept {
     return state_->engine.get_executor();

@@ -182,6 +182,14 @@ template <class Body>
   requires requires { typename Body::arguments; }
 inline constexpr bool is_staged<Body> = any_staged<typename Body::arguments>;
 
+/// Whether a body posts a stage in its first `advance`, before which no collective may be posted
+/// that is started later.
+template <class Body>
+inline constexpr bool keeps_turn = false;
+template <class Body>
+  requires requires { Body::keeps_turn; }
+inline constexpr bool keeps_turn<Body> = Body::keeps_turn;
+
 /// The name of the first buffer that a body takes for the host's and that is in device memory, or
 /// null. Asks once for each.
 template <class Body>

@@ -71,6 +71,18 @@ class coordinator : public process_set {
         where_, coordination::add_set_body<process_set>(std::move(members)), token);
   }
 
+  /// A set of the ranks of a communicator, in its order: of one that was split from that of the
+  /// coordinator, or of any other whose processes are all in it. *Collective over* the ranks of
+  /// `members`, so one call makes a set for each color of a split; with an empty communicator the
+  /// result is empty, at once. Nothing is sent on `members`, which may go. *Errors* as above;
+  /// errc::bad_rank on all its ranks where one is not in the coordinator, and
+  /// errc::invalid_communicator for an intercommunicator.
+  /// *Example:* `auto set = co_await coord.add_process_set(half);` after a split.
+  template <std::same_as<communicator> Communicator, class Token = default_token>
+  auto add_process_set(const Communicator& members, Token&& token = Token()) const {
+    return coordination::initiate(where_, coordination::add_set_body<process_set>(members), token);
+  }
+
   /// Memory that the backend for devices makes on every rank, for what gives it to programs:
   /// `nccl::make_fusion_arena`. Ends well also where this rank got none: the result says so.
   template <class Token = default_token>

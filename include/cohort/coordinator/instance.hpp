@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <source_location>
 #include <span>
 #include <string>
@@ -216,8 +217,9 @@ class instance_handle;
 
 /// A process set that is being made: what its members say first, and what comes of it.
 struct creation {
-  ranks members;             ///< in the numbers of the instance that makes it
-  std::uint64_t id = 0;      ///< log count of its election; 0 before
+  ranks members;                     ///< in the numbers of the instance that makes it
+  std::optional<communicator> like;  ///< whose ranks they are, until they are looked up
+  std::uint64_t id = 0;              ///< log count of its election; 0 before
   std::uint32_t number = 0;  ///< of a set in the log of that instance; 0: it has a log of its own
   std::shared_ptr<instance_handle> made;
 };
@@ -246,8 +248,10 @@ class instance {
   [[nodiscard]] int size() const noexcept { return size_; }
   /// The ranks of this instance, in the numbers of the coordinator that it belongs to.
   [[nodiscard]] const ranks& members() const noexcept { return members_; }
-  /// This rank among those of the instance that share its node.
+  /// As those of a communicator of these ranks.
   [[nodiscard]] int local_rank() const noexcept { return local_rank_; }
+  [[nodiscard]] int local_size() const noexcept { return local_size_; }
+  [[nodiscard]] bool is_homogeneous() const noexcept { return is_homogeneous_; }
   [[nodiscard]] progress::engine& engine() const noexcept { return engine_; }
   [[nodiscard]] const coordinator_options& options() const noexcept { return options_; }
 
@@ -269,6 +273,9 @@ class instance {
   virtual void stop_waiting(task& one) = 0;
   /// Leaves and waits in place, for destructors.
   virtual void leave_in_place() = 0;
+
+  /// The name that it was submitted under; empty if it had none. With the source locked.
+  [[nodiscard]] virtual std::string_view name_of(const task& one) const = 0;
 
   /// Makes an instance of some ranks; `one.context` is a creation. Ranks that are not listed get
   /// none, at once. [protocol D2]
@@ -294,23 +301,19 @@ class instance {
         options_(options),
         rank_(parent.rank()),
         size_(parent.size()),
-        members_(ranks::all(parent.size())) {
-    if (const auto& bells = parent.state()->bells) {
-      const auto node_of = [&](int rank) {
-        return bells->node_of(parent.state()->bell_rank(rank));
-      };
-      for (int rank = 0; rank < rank_; ++rank) {
-        local_rank_ += node_of(rank) == node_of(rank_) ? 1 : 0;
-      }
-    }
-  }
+        members_(ranks::all(parent.size())),
+        local_rank_(parent.local_rank()),
+        local_size_(parent.local_size()),
+        is_homogeneous_(parent.is_homogeneous()) {}
 
   progress::engine& engine_;
   coordinator_options options_;
   int rank_;
   int size_;
   ranks members_;
-  int local_rank_ = 0;
+  int local_rank_;
+  int local_size_;
+  bool is_homogeneous_;
 };
 
 /// ": " and why; empty for a receive that MPI has cancelled of itself. Its process has gone, and

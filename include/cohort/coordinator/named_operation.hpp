@@ -212,10 +212,16 @@ struct not_given {};
 template <class First>
 inline constexpr bool is_options = std::same_as<std::remove_cvref_t<First>, call_options>;
 
+/// What stands where a completion token may, and is none: a buffer or a number, of another form of
+/// the verb.
+template <class T>
+concept is_data =
+    std::ranges::range<T> || located_buffer<T> || std::is_arithmetic_v<std::remove_cvref_t<T>>;
+
 /// The last two parameters of a verb: nothing, call_options, a completion token, or both in this
 /// order. A list in braces is call_options, since `First` is that where it cannot be deduced.
 template <class First, class Second>
-concept call_tail = is_options<First> || std::same_as<Second, not_given>;
+concept call_tail = is_options<First> || (std::same_as<Second, not_given> && !is_data<First>);
 
 template <class First>
 [[nodiscard]] decltype(auto) options_in([[maybe_unused]] First& first) {

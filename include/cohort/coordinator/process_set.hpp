@@ -19,6 +19,7 @@
 #include <cohort/coordinator/verbs/bundle_blocks.hpp>
 #include <cohort/coordinator/verbs/bundle_verbs.hpp>
 #include <cohort/coordinator/verbs/explained_verbs.hpp>
+#include <cohort/coordinator/verbs/result_verbs.hpp>
 #include <cohort/coordinator/verbs/set_verbs.hpp>
 #include <cohort/coordinator/verbs/verbs.hpp>
 
@@ -55,7 +56,7 @@ namespace coordination {
 /// *Threads.* Any; under the lock of the engine's source. *Cost*: two small messages per rank and
 /// batch of submissions, and the operation itself; nothing is allocated in the steady state.
 /// *Source*: docs/design/coordinator.md.
-class named_verbs : public message_verbs<named_verbs> {
+class named_verbs : public message_verbs<named_verbs>, public result_verbs<named_verbs> {
  public:
   [[nodiscard]] int rank() const noexcept { return (**where_).rank(); }
   [[nodiscard]] int size() const noexcept { return (**where_).size(); }
@@ -63,8 +64,11 @@ class named_verbs : public message_verbs<named_verbs> {
   [[nodiscard]] const ranks& members() const noexcept { return (**where_).members(); }
   /// Whether a rank of the coordinator is in the set.
   [[nodiscard]] bool contains(int rank) const noexcept { return members().contains(rank); }
-  /// This rank among those of the set that share its node.
+  /// Of the ranks of the set that share this rank's node: which of them it is, and how many they
+  /// are; and whether all nodes have as many. As in a communicator.
   [[nodiscard]] int local_rank() const noexcept { return (**where_).local_rank(); }
+  [[nodiscard]] int local_size() const noexcept { return (**where_).local_size(); }
+  [[nodiscard]] bool is_homogeneous() const noexcept { return (**where_).is_homogeneous(); }
   [[nodiscard]] explicit operator bool() const noexcept { return where_ != nullptr; }
   [[nodiscard]] asio::io_context::executor_type get_executor() const noexcept {
     return (**where_).engine().get_executor();
@@ -125,45 +129,6 @@ class named_verbs : public message_verbs<named_verbs> {
     return initiate(where_,
                     in_place_body<op_kind::broadcast, void, B>(std::move(name), options_in(first),
                                                                buffer, root),
-                    token_in(first, second));
-  }
-
-  /// All ranks' elements in rank order, as a vector. The number of elements may differ per rank and
-  /// from time to time; what has not changed on any rank is not told again.
-  template <class In, class First = call_options, class Second = not_given>
-    requires named_input<In> && call_tail<First, Second>
-  auto all_gather(operation_name name, In&& in, First&& first = First(),
-                  Second&& second = Second()) const {
-    return initiate(where_, all_gather_body<In>(std::move(name), options_in(first), in),
-                    token_in(first, second));
-  }
-
-  /// Sends the first `splits[0]` elements to rank 0, the next `splits[1]` to rank 1, and so on.
-  /// Results: what came, in rank order, and how many elements from each rank.
-  template <class In, class Splits, class First = call_options, class Second = not_given>
-    requires named_input<In> && std::ranges::input_range<const Splits&> && call_tail<First, Second>
-  auto all_to_all(operation_name name, In&& in, const Splits& splits, First&& first = First(),
-                  Second&& second = Second()) const {
-    return initiate(where_, all_to_all_body<In>(std::move(name), options_in(first), in, splits),
-                    token_in(first, second));
-  }
-
-  /// Reduces a buffer of every rank and gives each rank its part, as a vector: of n elements on r
-  /// ranks, n / r, and the first n % r ranks one more.
-  template <class In, class Op, class First = call_options, class Second = not_given>
-    requires reducible_input<In, Op> && call_tail<First, Second>
-  auto reduce_scatter(operation_name name, In&& in, const Op&, First&& first = First(),
-                      Second&& second = Second()) const {
-    return initiate(where_, reduce_scatter_body<Op, In>(std::move(name), options_in(first), in),
-                    token_in(first, second));
-  }
-
-  /// The blocks of all ranks, of equal size, as a vector on `root`; empty elsewhere.
-  template <class In, class First = call_options, class Second = not_given>
-    requires named_input<In> && call_tail<First, Second>
-  auto gather(operation_name name, In&& in, int root, First&& first = First(),
-              Second&& second = Second()) const {
-    return initiate(where_, gather_body<In>(std::move(name), options_in(first), in, root),
                     token_in(first, second));
   }
 
@@ -348,6 +313,7 @@ class named_verbs : public message_verbs<named_verbs> {
 
  protected:
   friend class message_verbs<named_verbs>;
+  friend class result_verbs<named_verbs>;
   named_verbs() noexcept {}
   std::shared_ptr<instance_handle> where_;
 };

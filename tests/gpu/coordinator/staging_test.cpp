@@ -194,6 +194,16 @@ TEST_CASE("MPI's moves take device memory as they take that of the host") {
     co_await same(mine(sum), none, [&](auto& a, auto& b) {
       return cohort::all_to_all_v(world, a, counts, b, gaps);
     });
+    // Without counts, into more room than is needed.
+    co_await same(mine(own), none, [&](auto& a, auto& b) {
+      return cohort::all_gather_v(world, a, b, cohort::exchanged_counts);
+    });
+    co_await same(mine(own), none, [&](auto& a, auto& b) {
+      return cohort::gather_v(world, a, b, cohort::exchanged_counts, root);
+    });
+    co_await same(mine(sum), none, [&](auto& a, auto& b) {
+      return cohort::all_to_all_v(world, a, counts, b, cohort::exchanged_counts);
+    });
     const auto line = co_await world.create(cohort::mpi::cartesian::balanced(world.size(), 1));
     co_await same(mine(2), blank(4),
                   [&](auto& a, auto& b) { return cohort::neighbor_all_gather(line, a, b); });
@@ -205,6 +215,17 @@ TEST_CASE("MPI's moves take device memory as they take that of the host") {
     const auto all = co_await cohort::all_gather_v(world, given, counts);
     const auto wanted = co_await cohort::all_gather_v(world, mine(own), counts);
     CHECK(all == std::get<0>(wanted));
+    const auto [told, of_each] = co_await cohort::all_gather_v(world, given);
+    CHECK(told == all);
+    CHECK(of_each == std::vector<std::size_t>(counts.begin(), counts.end()));
+    // A device buffer without room, on one rank.
+    auto tight = co_await filled(on, world.rank() == root ? sum - 1 : sum, std::int32_t{-1});
+    auto [ec, come] = co_await cohort::all_gather_v(world, given, tight, cohort::exchanged_counts,
+                                                    cohort::as_tuple);
+    CHECK(ec == (world.rank() == root ? make_error_code(cohort::errc::size_mismatch)
+                                      : std::error_code()));
+    const auto now = co_await now_in(tight);
+    CHECK(now == (world.rank() == root ? blank(sum - 1) : all));
   });
 }
 

@@ -115,6 +115,90 @@ TEST_CASE("every named verb on device memory") {
   });
 }
 
+TEST_CASE("named results go into device memory of the caller") {
+  on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
+    cohort::coordinator coord(world, nccl::backend());
+    const int ranks = world.size();
+    const int rank = world.rank();
+    const auto n = static_cast<std::size_t>(ranks);
+    const int root = ranks - 1;
+    device::stream on;
+    // Element `i` of each is 10 r + i in what rank r brings; behind what comes it stays -1.
+    const auto brings = [](int of, std::size_t count) {
+      std::vector<std::int32_t> block(count);
+      for (std::size_t i = 0; i < count; ++i) block[i] = 10 * of + static_cast<std::int32_t>(i);
+      return block;
+    };
+    std::vector<std::int32_t> wanted;
+    for (int r = 0; r < ranks; ++r) {
+      const auto block = brings(r, static_cast<std::size_t>(r) + 1);
+      wanted.insert(wanted.end(), block.begin(), block.end());
+    }
+    const std::size_t total = wanted.size();
+    wanted.resize(total + 2, -1);
+    auto mine = co_await on_device(on, brings(rank, static_cast<std::size_t>(rank) + 1));
+    for (int again = 0; again < 2; ++again) {  // with new sizes, and with known ones
+      auto out = co_await filled(on, total + 2, std::int32_t{-1});
+      const std::size_t come = co_await coord.all_gather("gather", mine, out);
+      CHECK(come == total);
+      CHECK(co_await now_in(out) == wanted);
+    }
+    // Other ranks need not do the same.
+    auto out = co_await filled(on, total + 2, std::int32_t{-1});
+    if (rank == 0) out = co_await coord.all_gather("either", mine);
+    if (rank != 0) co_await coord.all_gather("either", mine, device::span<std::int32_t>(out));
+    std::vector<std::int32_t> seen = co_await now_in(out);
+    seen.resize(total);
+    CHECK(seen == std::vector<std::int32_t>(wanted.begin(), wanted.end() - 2));
+
+    const std::vector<int> splits(n, 2);
+    auto outgoing = co_await on_device(on, brings(rank, 2 * n));
+    auto incoming = co_await filled(on, 2 * n + 1, std::int32_t{-1});
+    const auto counts = co_await coord.all_to_all("exchange", outgoing, splits, incoming);
+    CHECK(counts == std::vector<std::size_t>(n, 2));
+    std::vector<std::int32_t> parts;
+    for (int r = 0; r < ranks; ++r) {
+      parts.push_back(10 * r + 2 * rank);
+      parts.push_back(10 * r + 2 * rank + 1);
+    }
+    parts.push_back(-1);
+    CHECK(co_await now_in(incoming) == parts);
+
+    auto whole = co_await filled(on, 3 * n + 1, std::uint32_t{2});
+    auto part = co_await filled(on, 5, std::uint32_t{7});
+    const std::size_t got = co_await coord.reduce_scatter("scatter", whole, part, op::sum);
+    CHECK(got == (rank == 0 ? 4 : 3));
+    std::vector<std::uint32_t> sums(got, static_cast<std::uint32_t>(2 * ranks));
+    sums.resize(5, 7);
+    CHECK(co_await now_in(part) == sums);
+
+    auto piece = co_await filled(on, 2, std::int32_t{rank});
+    auto gathered = co_await filled(on, rank == root ? 2 * n : 0, std::int32_t{-1});
+    const std::size_t blocks = co_await coord.gather("to root", piece, gathered, root);
+    CHECK(blocks == (rank == root ? 2 * n : 0));
+    std::vector<std::int32_t> twice;
+    for (int r = 0; r < ranks && rank == root; ++r) twice.insert(twice.end(), 2, r);
+    CHECK(co_await now_in(gathered) == twice);
+
+    // One rank lacks room.
+    auto small = co_await filled(on, rank == root ? 1 : total, std::int32_t{-1});
+    auto gathering = coord.all_gather("small", mine, small);
+    if (rank == root && total > 1) {
+      const auto problem = co_await caught<cohort::error>(std::move(gathering));
+      REQUIRE(problem);
+      CHECK(problem->code() == cohort::errc::size_mismatch);
+      CHECK(co_await now_in(small) == std::vector<std::int32_t>(1, -1));
+    } else {
+      const std::size_t come = co_await std::move(gathering);
+      CHECK(come == total);
+    }
+    auto next = co_await filled(on, 3, std::int32_t{1});
+    co_await coord.all_reduce("next", next, op::sum);
+    CHECK(co_await now_in(next) == std::vector<std::int32_t>(3, ranks));
+    co_await coord.shutdown();
+  });
+}
+
 TEST_CASE("what is queued on the stream after an enqueued operation sees its result") {
   on_gpus([](cohort::communicator world) -> asio::awaitable<void> {
     cohort::coordinator coord(world, nccl::backend());

@@ -135,10 +135,11 @@ consteval void explain_movement() {
     constexpr bool one_type = !any_buffer<second> || std::integral<std::remove_cvref_t<second>> ||
                               std::same_as<value, element_if_buffer<second>>;
     static_assert(one_type, "both buffers need one element type");
-    static_assert(!one_type || never<Arguments...>,
-                  "this call does not fit: a buffer that receives must be writable (not const); "
-                  "after the buffers come counts for the _v forms, then the root where there is "
-                  "one, then a completion token");
+    static_assert(
+        !one_type || never<Arguments...>,
+        "this call does not fit: a buffer that receives must be writable (not const); "
+        "after the buffers come counts for the _v forms, or cohort::exchanged_counts, then "
+        "the root where there is one, then a completion token");
   }
 }
 
@@ -229,7 +230,10 @@ class result_vector {
   using value_type = T;
   static constexpr bool owned = true;
 
+  /// Of a size that comes later.
+  result_vector() noexcept {}
   explicit result_vector(const block_list& list) : elements_(list.extent()) {}
+  void make(std::size_t count) { elements_.resize(count); }
 
   [[nodiscard]] buffer_view<T> view() noexcept {
     return contiguous_view(elements_.data(), elements_.size());

@@ -22,6 +22,7 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <numeric>
 #include <string>
 #include <string_view>
@@ -34,6 +35,7 @@ COHORT_INLINE doorbells::doorbells(request_source& source, const mpi::comm_ref& 
       base_(over.native()),
       rank_(over.rank()),
       entries_(static_cast<std::size_t>(over.size())),
+      node_(entries_.size()),
       slot_(entries_.size(), -1) {
   try {
     mine_.bell = source.doorbell().address();
@@ -54,7 +56,9 @@ COHORT_INLINE void doorbells::meet(const mpi::comm_ref& over) {
                              MPI_BYTE, over.native()),
                "MPI_Allgather");
   }
+  std::map<std::uint64_t, int> first_on;
   for (std::size_t rank = 0; rank < entries_.size(); ++rank) {
+    node_[rank] = first_on.try_emplace(entries_[rank].host, static_cast<int>(rank)).first->second;
     if (entries_[rank].host == mine_.host) slot_[rank] = node_size_++;
   }
   if (node_size_ < over.size() && mine_.bell.port != 0) source_.doorbell().rung_from_afar();
@@ -219,6 +223,14 @@ COHORT_INLINE void communicator_state::derive_bells(const communicator_state& pa
   MPI_Group_free(&own);
   MPI_Group_free(&other);
   for (int& rank : bell_ranks) rank = parent.bell_rank(rank);
+}
+
+COHORT_INLINE bool communicator_state::is_homogeneous() const {
+  if (!bells) return false;
+  std::map<int, int> on_node;
+  for (int rank = 0; rank < data.size(); ++rank) ++on_node[node_of(rank)];
+  return std::all_of(on_node.begin(), on_node.end(),
+                     [&](const auto& node) { return node.second == on_node.begin()->second; });
 }
 
 /// Processors of this node.

@@ -16,7 +16,7 @@ namespace cohort::comm {
 
 /// One comparison, and the operation that waits for it. With lower levels of checks there is
 /// nothing to compare: then the queue holds an operation whose data are still on their way from a
-/// device, and collectives that were started after it.
+/// device, or of which another stage is to be posted, and collectives that were started after it.
 ///
 /// 1. Every rank posts one small all_reduce on the exchange communicator, in order of initiation:
 ///    the minimum of each value and of its negative, so that minimum and maximum come back.
@@ -34,6 +34,7 @@ class cross_rank_check final : public argument_check {
       compared_ = true;
       enqueue();
       op_.waits_for_turn_ = true;
+      go_on(this);
       return MPI_SUCCESS;
     }
     std::uint64_t hash = 1469598103934665603U;
@@ -75,7 +76,7 @@ class cross_rank_check final : public argument_check {
   void hold() noexcept override { held_ = true; }
   void open(std::error_code why) override {
     held_ = false;
-    if (posted_) return;  // it was given up
+    if (posted_ && comm_.unchecked != this) return;  // it was given up
     op_.fail(why);
     go_on(nullptr);
   }
@@ -166,18 +167,25 @@ class cross_rank_check final : public argument_check {
       cross_rank_check* const first = comm.unchecked;
       comm.unchecked = first->next_;
       if (comm.unchecked == nullptr) comm.queues = comm.options.checks == checks::cross_rank;
-      first->release(first == in_hand);
+      if (first->posted_ || !first->release(first == in_hand)) continue;
+      first->next_ = comm.unchecked;
+      comm.unchecked = first;
+      if (first->next_ == nullptr) comm.last_unchecked = first;
+      comm.queues = true;
     }
   }
-  /// It is this operation's turn. One that waited is not in anybody's hands: if it ends here, it
-  /// must be completed here.
-  void release(bool in_hand) {
+  /// It is this operation's turn. True if it keeps it, for another stage. One that waited is not in
+  /// anybody's hands: if it ends here, it must be completed here.
+  bool release(bool in_hand) {
     op_.waits_for_turn_ = false;
     if (!op_.failed()) post_(&op_);
     posted_ = true;
+    held_ = held_ && request_source::pending(op_);
+    if (held_) return true;
     if (!in_hand && !request_source::pending(op_) && !op_.waits_for_turn_) {
       comm_.engine.complete(&op_);
     }
+    return false;
   }
 
   communicator_state& comm_;
@@ -187,7 +195,7 @@ class cross_rank_check final : public argument_check {
   std::array<std::int64_t, fields> mine_{};
   std::array<std::int64_t, 2 * fields> least_{};  // MPI works on it: the object must not move
   bool compared_ = false;
-  bool held_ = false;  // its data are not there
+  bool held_ = false;  // its data are not there, or another stage is to be posted
   bool differs_ = false;
   bool posted_ = false;
 };

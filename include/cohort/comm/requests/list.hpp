@@ -145,8 +145,9 @@ class argument_check {
   virtual int post(const std::array<std::int64_t, 4>& agreed, poster& to) = 0;
   virtual bool completed() = 0;
   [[nodiscard]] virtual bool done() const noexcept = 0;
-  /// It is not posted before `open`, and with an error never; nor are collectives that are started
-  /// after it. Before `post`; `open` with the source locked, and at most once.
+  /// Before `post`: the operation is not posted before `open`, and with an error never. While it
+  /// is being posted: more of it follows before `open`. Collectives that are started after it are
+  /// posted after that. `open` with the source locked.
   virtual void hold() noexcept = 0;
   virtual void open(std::error_code why) = 0;
   virtual void explain(failure_text& text) const = 0;

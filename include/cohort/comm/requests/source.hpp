@@ -58,12 +58,7 @@ class doorbells {
   [[nodiscard]] MPI_Comm base() const noexcept { return base_; }
   /// A number for the node of a rank: the lowest rank there.
   [[nodiscard]] int node_of(int rank) const noexcept {
-    int first = 0;
-    while (entries_[static_cast<std::size_t>(first)].host !=
-           entries_[static_cast<std::size_t>(rank)].host) {
-      ++first;
-    }
-    return first;
+    return node_[static_cast<std::size_t>(rank)];
   }
   /// Whether that rank is on this node, and would have a backend chosen for it.
   [[nodiscard]] bool may_share_backend(int rank) const noexcept {
@@ -92,6 +87,7 @@ class doorbells {
   int rank_;
   entry mine_{};
   std::vector<entry> entries_;
+  std::vector<int> node_;  // of each rank
   std::vector<int> slot_;  // of each rank in the page of its node; -1 on other nodes
   int node_size_ = 0;
   std::byte* page_ = nullptr;

@@ -61,6 +61,7 @@ class typed_operation final
   using parent::fills_future;
   using parent::future;
   using parent::has_handler;
+  using request_operation::advances_failed_;
   using typename parent::action;
 
  public:
@@ -95,7 +96,7 @@ class typed_operation final
       const request_source::guard hold(source);
       count_as_live();
       try {
-        const bool waits = has_agreed && (is_gated || state().queues);
+        const bool waits = has_agreed && (is_gated || keeps_turn<Body> || state().queues);
         if (!waits) backend = find_backend();
         if (backend == nullptr) [[likely]] {
           poster post(state(), *this);
@@ -231,6 +232,10 @@ class typed_operation final
         self.waits_for_turn_ = true;  // without a request, and not at its end
         return self.give_to(*backend);
       }
+      if constexpr (keeps_turn<Body>) {
+        self.check_->hold();
+        self.advances_failed_ = true;
+      }
       poster post(self.state(), self);
       post.check(self.body_.post(post));
     } catch (...) {
@@ -247,9 +252,22 @@ class typed_operation final
     if constexpr (requires(Body& body, poster& post) { body.advance(post); }) {
       auto* self = static_cast<typed_operation*>(base);
       poster post(self->state(), *self);
+      if constexpr (keeps_turn<Body>) return self->advance_and_pass(post);
       return self->body_.advance(post);
     }
     return false;
+  }
+  /// The stage before has ended, well or not: after this one it is the others' turn.
+  bool advance_and_pass(poster& post) {
+    advances_failed_ = false;
+    bool more = false;
+    try {
+      more = !this->failed() && body_.advance(post);
+    } catch (...) {
+      this->fail_as_thrown();
+    }
+    check_->open({});
+    return more;
   }
 
   [[nodiscard]] failure_text name() const {

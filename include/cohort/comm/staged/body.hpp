@@ -66,6 +66,7 @@ class staged_body {
   using signature = typename Body::signature;
   static constexpr const char* name = Body::name;
   static constexpr bool gated = true;
+  static constexpr bool keeps_turn = comm::keeps_turn<Body>;
   static constexpr cancels cancellation = Body::cancellation;
 
   explicit staged_body(Body&& body) : body_(std::move(body)) {}

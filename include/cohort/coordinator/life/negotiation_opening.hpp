@@ -61,11 +61,11 @@ class negotiation_opening {
   [[nodiscard]] static protocol::tree make_tree(const communicator& parent,
                                                 const coordinator_options& options) {
     const int radix = static_cast<int>(options.radix);
-    const auto& bells = parent.state()->bells;
-    if (!bells) return protocol::tree::balanced(parent.rank(), parent.size(), radix);
+    if (!parent.state()->bells)
+      return protocol::tree::balanced(parent.rank(), parent.size(), radix);
     std::vector<int> node_of;
     for (int rank = 0; rank < parent.size(); ++rank) {
-      node_of.push_back(bells->node_of(parent.state()->bell_rank(rank)));
+      node_of.push_back(parent.state()->node_of(rank));
     }
     return protocol::tree::node_aware(parent.rank(), node_of, radix);
   }

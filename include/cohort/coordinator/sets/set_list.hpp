@@ -19,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,10 +72,11 @@ class set_list {
   }
 
   void add(task& one) {
-    const auto& record = *static_cast<creation*>(one.context);
+    auto& record = *static_cast<creation*>(one.context);
     {
       const comm::request_source::guard hold(log_.source);
       ++one.view->counted.submitted;
+      if (record.like && !find_members(one, record)) return log_.tasks.complete(one);
       rank_set listed;
       for (const int rank : record.members) listed.insert(rank);
       if (log_.faults.broken) {
@@ -237,6 +239,32 @@ class set_list {
   }
 
  private:
+  /// Those of a communicator: what one of its ranks finds, all do. False if there are none, because
+  /// this rank has an empty one, or with an error.
+  bool find_members(task& one, creation& record) {
+    const communicator like = *std::exchange(record.like, std::nullopt);
+    if (!like) return false;
+    try {
+      if (const errc bad = log_.source.usable(); bad != errc{}) throw error(bad, "add_process_set");
+      const mpi::comm& theirs = like.state()->data;
+      if (theirs.is_inter()) {
+        throw error(errc::invalid_communicator, "add_process_set: an intercommunicator");
+      }
+      const mpi::group all = log_.parent.state()->data.group();
+      const auto found = theirs.group().translate(ranks::all(theirs.size()), all);
+      const auto stranger = std::find(found.begin(), found.end(), -1);
+      if (stranger != found.end()) {
+        throw error(errc::bad_rank, "add_process_set: rank " +
+                                        std::to_string(stranger - found.begin()) +
+                                        " of the communicator is no rank of the coordinator");
+      }
+      record.members = ranks(found);
+    } catch (...) {
+      one.fail(std::current_exception());
+      return false;
+    }
+    return true;
+  }
   /// Makes the communicator of a process set with the other members. `own` is gone once this
   /// negotiation is broken.
   [[nodiscard]] progress::look_task<> make_with_others(task& own) {

@@ -112,6 +112,9 @@ class set_view final : public instance {
     leave(protocol::departure::drained);
     if (is_whole()) log_.life.end_in_place();
   }
+  [[nodiscard]] std::string_view name_of(const task& one) const override {
+    return log_.tasks.given_name(one);
+  }
   void add_set(task& one) override {
     one.view = this;
     if (is_whole()) return log_.sets.add(one);

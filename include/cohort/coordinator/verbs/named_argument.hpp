@@ -17,6 +17,8 @@
 #include <cstddef>
 #include <exception>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -228,6 +230,48 @@ class named_result<In> {
  private:
   type value_;
   std::exception_ptr why_;
+};
+
+/// Memory of the caller for what comes. It may have more room than is needed.
+template <class In, class Out>
+class named_room {
+ public:
+  named_room(const std::remove_reference_t<In>& in, std::remove_reference_t<Out>& out)
+      : spare_(in), out_(out) {}
+
+  void use(task& of, const instance& where) {
+    where_ = &where;
+    const auto [data, count] = out_.use(of, "out");
+    data_ = data;
+    room_ = count;
+  }
+  /// Where `count` elements go. Without room the task fails, and they go into memory that nobody
+  /// sees [protocol Z5].
+  void* make(task& of, std::size_t count) {
+    if (fits(of, count, where_->name_of(of))) return data_;
+    return spare_.make(of, count);
+  }
+  /// Whether they have room; otherwise the task fails.
+  bool fits(task& of, std::size_t count, std::string_view name) {
+    count_ = count;
+    if (count <= room_) return true;
+    of.fail(errc::size_mismatch, "rank " + std::to_string(where_->rank()) + ": " +
+                                     std::string(of.verb()) + " '" + std::string(name) +
+                                     "': out has room for " + std::to_string(room_) +
+                                     " elements, of " + std::to_string(count) + " that come");
+    return false;
+  }
+  [[nodiscard]] void* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t count() const noexcept { return count_; }
+  [[nodiscard]] auto take() { return out_.take(); }
+
+ private:
+  named_result<In> spare_;
+  named_argument<Out> out_;
+  const instance* where_ = nullptr;
+  void* data_ = nullptr;
+  std::size_t room_ = 0;
+  std::size_t count_ = 0;
 };
 
 /// The number of a reduction type; a digest of its name for the user's own, which is equal in all

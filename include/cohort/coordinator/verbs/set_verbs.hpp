@@ -194,6 +194,7 @@ template <class Set>
 struct add_set_body : plain_body {
   using signature = void(std::exception_ptr, Set);
   explicit add_set_body(ranks members) { record.members = std::move(members); }
+  explicit add_set_body(const communicator& like) { record.like = like; }
   static void start(add_set_body& self, task& of, instance& where) {
     of.context = &self.record;
     where.add_set(of);
