@@ -184,7 +184,7 @@ class channel final : private look_hook {
   communicator_state* over_ = nullptr;  // null before it is opened, and after its end
   int rank_ = -1;
   std::vector<std::unique_ptr<peer>> peers_;  // by rank, made when they are first needed
-  std::vector<control_operation*> receives_;  // also with rings: the engine counts them
+  std::vector<control_operation*> receives_;  // with rings one, which receives nothing
   std::shared_ptr<message_rings> rings_;
   std::vector<int> from_;                     // whose rings are looked at
   std::unique_ptr<control_operation> spare_;  // for the next send that does not leave at once

@@ -148,9 +148,9 @@ COHORT_INLINE void channel::open(const communicator& over, std::span<const int> 
     rings_ = std::move(rings);
     source.look_always(*this);
   }
-  for (const int rank : from) {
+  for (const int rank : rings_ ? std::span<const int>(&any, 1) : from) {
     auto op = std::make_unique<control_operation>(*this, rank, false);
-    op->held.resize(options_.fragment);
+    if (!rings_) op->held.resize(options_.fragment);
     source.mark_idle(*op);
     // From here on it is MPI's, whatever is thrown, unless MPI refuses it.
     ++operations_;
@@ -167,6 +167,10 @@ COHORT_INLINE void channel::open(const communicator& over, std::span<const int> 
 COHORT_INLINE int channel::post_receive(control_operation& op) {
   op.waits = false;
   MPI_Request request = MPI_REQUEST_NULL;
+  if (rings_) {  // by it the engine knows whether somebody waits
+    over_->source.add_probe(op.peer, options_.tag, over_->data.native(), probe_kind::elsewhere, op);
+    return MPI_SUCCESS;
+  }
   const int rc = mpi::post::irecv(op.held.data(), static_cast<MPI_Count>(op.held.size()), MPI_BYTE,
                                   op.peer, options_.tag, over_->data.native(), &request);
   if (rc == MPI_SUCCESS) over_->source.add(request, op);

@@ -29,8 +29,9 @@ class poster;
 
 /// What a probe does with the message it finds.
 enum class probe_kind : std::uint8_t {
-  look,  ///< leaves it in MPI's queue (`MPI_Iprobe`)
-  take   ///< takes it out, to be received by a handle (`MPI_Improbe`)
+  look,      ///< leaves it in MPI's queue (`MPI_Iprobe`)
+  take,      ///< takes it out, to be received by a handle (`MPI_Improbe`)
+  elsewhere  ///< asks nobody: what its operation waits for comes another way, and ends it only here
 };
 
 /// An operation that MPI works on: some requests, and what a stall report says about it.

@@ -223,6 +223,7 @@ std::size_t request_list::test_probes(const Finish& finish) {
 }
 
 COHORT_INLINE int request_list::look_for(const probe& wanted, int& flag, request_operation& op) {
+  if (wanted.kind == probe_kind::elsewhere) return MPI_SUCCESS;
   if (wanted.kind == probe_kind::look) {
     return MPI_Iprobe(wanted.source, wanted.tag, wanted.comm, &flag, &op.status);
   }
@@ -244,7 +245,10 @@ COHORT_INLINE void request_list::give_up_all() {
     if (op.idle_) no_longer_idle(op);
     if (op.cancellable && is_last_added(op, slot)) give_up(op);
   }
-  for (request_operation* op : probing_) op->cancelled_ = true;
+  for (request_operation* op : probing_) {
+    if (op->idle_) no_longer_idle(*op);
+    op->cancelled_ = true;
+  }
 }
 
 }  // namespace cohort::comm
