@@ -9,7 +9,6 @@
 #include "competitors.hpp"
 #include "support/core_distance.hpp"
 #include "support/report.hpp"
-#include "support/shared_memory.hpp"
 #include "support/statistics.hpp"
 
 #include <cohort/collectives/barrier.hpp>
@@ -182,29 +181,6 @@ asio::awaitable<void> fuse(cohort::communicator world, bench::core_distance& dis
         static_cast<unsigned long long>(after.bytes_sent - before.bytes_sent));
   }
   co_await coord.shutdown();
-
-  // The same through shared memory; a coordinator of its own, when the other is gone.
-  cohort::coordinator sharing(world, co_await bench::make_shared_memory(world));
-  co_await sharing.barrier();
-  const auto at_best = [&](std::size_t kib) {
-    const raw_mpi::pack_policy policy{kib * 1024, 0};
-    return competitor{"packs by hand, " + text_of(policy),
-                      [=, &tensors] { return ready(raw_mpi::packed(comm, tensors, policy)); }};
-  };
-  fill(1);
-  co_await with_cohort::callbacks(sharing, tensors, names);
-  check("shared memory");
-  fill(0);
-  const std::vector<competitor> shared{
-      final[0],
-      {"named, callbacks, shared memory",
-       [&] { return with_cohort::callbacks(sharing, tensors, names); }},
-      {"named, futures, shared memory",
-       [&] { return with_cohort::futures(sharing, tensors, names); }},
-      at_best(256),
-      at_best(1024)};
-  race.report("through shared memory", shared, co_await race.run(shared, turns), 1000, "us");
-  co_await sharing.shutdown();
 }
 
 /// What the coordinator itself costs, for each tensor, over a backend that does nothing.
@@ -237,11 +213,9 @@ asio::awaitable<void> name(cohort::communicator world, bench::core_distance& dis
 
 /// 16 MiB of float as they are, and in 16 bits on the wire.
 asio::awaitable<void> compress(cohort::communicator world, bench::core_distance& distance,
-                               int turns, bool shared) {
+                               int turns) {
   std::vector<float> tensor(std::size_t{4} << 20, 1.0F);
-  cohort::shm::backend by;
-  if (shared) by = co_await bench::make_shared_memory(world);
-  cohort::coordinator coord = shared ? cohort::coordinator(world, by) : cohort::coordinator(world);
+  cohort::coordinator coord(world);
   co_await coord.barrier();
   contest race(world, distance);
   const auto in = [&](const char* name, cohort::compression how) {
@@ -255,15 +229,14 @@ asio::awaitable<void> compress(cohort::communicator world, bench::core_distance&
   for (const float each : tensor) {
     if (each != 1) throw std::runtime_error("compression: wrong");
   }
-  race.report(std::string("16 MiB, ") + (shared ? "shared memory" : "MPI"), all, times, 1e6, "ms");
+  const bool by_mpi = coord.stats().by_backend.operations == 0;
+  race.report(std::string("16 MiB, ") + (by_mpi ? "MPI" : "shared memory"), all, times, 1e6, "ms");
   co_await coord.shutdown();
 }
 
 asio::awaitable<void> measure(cohort::communicator world, bench::core_distance& distance, int turns,
                               std::string only) {
-  if (only.empty() || only == "compression") {
-    for (const bool shared : {false, true}) co_await compress(world, distance, turns, shared);
-  }
+  if (only.empty() || only == "compression") co_await compress(world, distance, turns);
   if (only == "compression") co_return;
   if (only != "names") co_await fuse(world, distance, turns);
   if (only == "packs") co_return;
@@ -276,7 +249,9 @@ asio::awaitable<void> measure(cohort::communicator world, bench::core_distance& 
 int main(int argc, char** argv) {
   int turns = 100;
   std::string only;
-  CLI::App app("What many named tensors cost; start it with mpirun -np 2, or more");
+  CLI::App app(
+      "What many named tensors cost; start it with mpirun -np 2, or more. Within a node they "
+      "go through shared memory, with COHORT_BACKEND=mpi through MPI");
   app.add_option("--turns", turns, "turns of each competitor");
   app.add_option("--only", only, "one of packs, names, compression")
       ->check(CLI::IsMember({"packs", "names", "compression"}));
