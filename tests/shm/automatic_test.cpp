@@ -9,6 +9,7 @@
 #include <cohort/progress/future.hpp>
 #include <cohort/shm.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <optional>
@@ -279,4 +280,51 @@ TEST_CASE("a context that goes away while shared memory is opened", "[shm]") {
     const bool right = co_await sums_right(world, 10);
     CHECK(right);
   });
+}
+
+TEST_CASE("nobody waits for the opening, not even the end of a context", "[shm]") {
+  using namespace automatic_test;
+  int rank = 0;
+  int size = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (size != 2) return;  // the root of a small broadcast between two ranks needs nobody
+  std::vector<int> values(20);
+  {
+    asio::io_context io;
+    cohort::use_engine(io, {.drain = std::chrono::milliseconds(1)});  // or else the job ends
+    const communicator world(io, choosing());
+    if (rank == 0) MPI_Recv(nullptr, 0, MPI_INT, 1, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    int done = 0;
+    for (int& each : values) {
+      if (rank == 1) each = 5;
+      cohort::broadcast(world, each, 1, [&](const std::error_code& why) { done += why ? 0 : 1; });
+    }
+    io.run();
+    CHECK(done == 20);
+  }
+  if (rank == 1) MPI_Send(nullptr, 0, MPI_INT, 0, 7, MPI_COMM_WORLD);
+  CHECK(values == std::vector<int>(20, 5));
+}
+
+TEST_CASE("what only MPI can reduce stays with MPI, which goes on inside its own calls", "[shm]") {
+  using namespace automatic_test;
+  on_world(
+      [](communicator world) -> asio::awaitable<void> {
+        if (world.size() == 1) co_return;
+        const auto beside = co_await world.dup();
+        co_await until_chosen(world);
+        const auto before = world.stats().by_backend.operations;
+        std::vector<int> all_true(100'000, 1);
+        int sent = 1;
+        auto summing = cohort::all_reduce(world, all_true, op::logical_and, as_future);
+        if (world.rank() == 0) {
+          MPI_Recv(&sent, 1, MPI_INT, world.size() - 1, 1, beside.native(), MPI_STATUS_IGNORE);
+        }
+        co_await std::move(summing);
+        if (world.rank() == world.size() - 1) MPI_Send(&sent, 1, MPI_INT, 0, 1, beside.native());
+        CHECK(all_true == std::vector<int>(100'000, 1));
+        CHECK(world.stats().by_backend.operations == before);
+      },
+      choosing());
 }

@@ -109,7 +109,7 @@ TEST_CASE("threads as ranks: nobody reads what another still writes", "[shm]") {
   const auto work = [&](std::size_t rank) {
     asio::io_context io;
     auto& engine = asio::use_service<cohort::progress::engine>(io);
-    cohort::shm::detail::sequence own(memory.bytes(), rank, ranks, chunk, 256);
+    cohort::shm::detail::sequence own(memory.bytes(), rank, ranks, chunk, 256, false);
     std::mt19937 same(5);
     for (int round = 0; round < 300; ++round) {
       const std::size_t count = 1 + same() % 900;

@@ -81,12 +81,19 @@ COHORT_INLINE channel::~channel() {
 }
 
 COHORT_INLINE std::size_t channel::at_every_look() {
+  constexpr int most = 64;  // of a rank in one look
   std::size_t found = 0;
   for (std::size_t i = 0; i < from_.size(); ++i) {
     const int from = from_[i];
-    while (!paused_ && !closing_ && rings_->receive(from, [&](std::span<const std::byte> fragment) {
-      take(from, fragment);
-    })) {
+    const auto take_one = [&](std::span<const std::byte> fragment) {
+      try {
+        take(from, fragment);
+      } catch (...) {  // from its owner, for want of memory
+        at(from).in.refuse();
+      }
+    };
+    for (int taken = 0; taken < most && !paused_ && !closing_ && !receives_.empty(); ++taken) {
+      if (!rings_->receive(from, take_one)) break;
       ++found;
     }
   }
@@ -111,7 +118,10 @@ COHORT_INLINE std::size_t channel::at_look() {
   for (std::size_t to = 0; rings_ && to < peers_.size(); ++to) {
     if (!peers_[to] || !peers_[to]->waits) continue;
     had_some = true;
-    if (fill_ring(static_cast<int>(to)) && !closing_) client_.sent(static_cast<int>(to));
+    try {
+      if (fill_ring(static_cast<int>(to)) && !closing_) client_.sent(static_cast<int>(to));
+    } catch (...) {  // for want of memory: its owner has not heard of it
+    }
   }
   if (had_some && closing_ && operations_ == 0) {
     let_go();
@@ -151,6 +161,7 @@ COHORT_INLINE void channel::open(const communicator& over, std::span<const int> 
   for (const int rank : rings_ ? std::span<const int>(&any, 1) : from) {
     auto op = std::make_unique<control_operation>(*this, rank, false);
     if (!rings_) op->held.resize(options_.fragment);
+    source.make_room_for_probe();
     source.mark_idle(*op);
     // From here on it is MPI's, whatever is thrown, unless MPI refuses it.
     ++operations_;
@@ -324,6 +335,7 @@ COHORT_INLINE bool channel::fill_ring(int to) {
     has_room = push(one.in_between.front());
     if (has_room) one.in_between.erase(one.in_between.begin());
   }
+  if (!has_room && closing_) one.in_between.clear();  // nobody may read that ring any more
   while (has_room && one.sending) {
     if (gives_up_) {
       one.fragment = {};
@@ -379,7 +391,9 @@ COHORT_INLINE std::error_code channel::send_at_once(int to, unsigned kind,
   if (over_ == nullptr) return errc::closed;
   if (rings_) {
     if (message.size() >= rings_->longest()) return errc::message_too_long;
-    outgoing_message::in_between(at(to).in_between.emplace_back(), kind, message);
+    std::vector<std::byte> fragment;
+    outgoing_message::in_between(fragment, kind, message);
+    at(to).in_between.push_back(std::move(fragment));
     fill_ring(to);
     return {};
   }
@@ -413,7 +427,11 @@ COHORT_INLINE void channel::failed(control_operation& op) {
     if (std::exchange(one.sending, false)) --under_way_;
     one.out.lose();
   }
-  if (!closing_) client_.failed(op.peer < 0 ? -1 : op.peer, op.sends, op.error());
+  if (closing_) return;
+  if (!rings_) return client_.failed(op.peer < 0 ? -1 : op.peer, op.sends, op.error());
+  for (std::size_t i = 0; i < from_.size() && !closing_; ++i) {  // its receive is of all
+    if (from_[i] != rank_) client_.failed(from_[i], op.sends, op.error());
+  }
 }
 
 COHORT_INLINE void channel::forget(control_operation& op) noexcept {

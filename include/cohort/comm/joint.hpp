@@ -63,6 +63,14 @@ class operation final : public request_operation {
       if (static_cast<operation&>(op).chain_.owner == owner) requests.set_idle(op, true);
     });
   }
+  /// Nobody waits for what tasks of this owner wait for now, not even the end of the context. With
+  /// the source locked.
+  static void make_optional(communicator_state& on, const void* owner) noexcept {
+    let_idle(on.source, owner);
+    on.source.for_each(&advanced, [&](request_operation& op) {
+      if (static_cast<operation&>(op).chain_.owner == owner) op.optional_on = &on;
+    });
+  }
 
  private:
   static bool advanced(request_operation* base) {

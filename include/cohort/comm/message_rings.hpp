@@ -40,7 +40,8 @@ class message_rings {
         ranks_(static_cast<std::size_t>(ranks)),
         lines_(lines(ranks_)),
         out_(ranks_),
-        in_(ranks_) {}
+        in_(ranks_),
+        whole_(longest()) {}
 
   /// Bytes of the longest message.
   [[nodiscard]] std::size_t longest() const noexcept {
@@ -77,11 +78,10 @@ class message_rings {
     const std::size_t begin = own.place % lines_ * line + sizeof(word);
     std::span<const std::byte> message(at.lines + begin, size);
     if (begin + size > lines_ * line) {  // it goes on at the beginning
-      whole_.resize(size);
       each_part(own.place, size, [&](std::size_t ring_begin, std::size_t to, std::size_t length) {
         copy_bytes(whole_.data() + to, at.lines + ring_begin, length);
       });
-      message = whole_;
+      message = std::span(whole_).first(size);
     }
     const struct leaving {
       side& own;

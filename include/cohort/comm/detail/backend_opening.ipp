@@ -46,8 +46,9 @@ struct opening_end {
   void operator()(const std::exception_ptr& failed, backend_offer mine) const {
     if (of->choosing != backend_choosing::under_way) return;
     if (mine.made) {
-      detail::switch_of(mine, of->data.size()).join(of->collectives);
-      of->offer = std::make_unique<backend_offer>(std::move(mine));
+      auto kept = std::make_unique<backend_offer>(std::move(mine));
+      detail::switch_of(*kept, of->data.size()).join(of->collectives);  // for good
+      of->offer = std::move(kept);
       return;
     }
     of->choosing = backend_choosing::over;
@@ -69,17 +70,22 @@ COHORT_INLINE void communicator_state::choose_backend() {
     choosing = backend_choosing::under_way;
     progress::begin_look_task(offer_backend(communicator::of(*this), exchange.native(),
                                             {.orders = 1, .bytes_beside = 64}),
-                              {.verb = "backend"}, detail::opening_end{this});
+                              {.verb = "backend", .owner = this, .stalls = false},
+                              detail::opening_end{this});
+    joint::operation::make_optional(*this, this);
     return;
   }
   if (!offer) return;  // MPI still works on it
   switch_point common = detail::switch_of(*offer, data.size());
   if (common.is_behind(collectives)) {
-    if (data.rank() == 0) {
-      detail::log_choice(communicator::of(*this), "communicator", {}, offer->made->name());
-    }
     offer->maker->all_have_joined();
     backend = std::move(offer->made);
+    try {
+      if (data.rank() == 0) {
+        detail::log_choice(communicator::of(*this), "communicator", {}, backend->name());
+      }
+    } catch (const std::bad_alloc&) {  // a line is missing
+    }
   } else if (collectives < detail::collectives_of_patience || !common.refuse()) {
     return;
   }

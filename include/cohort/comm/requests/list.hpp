@@ -73,7 +73,10 @@ class request_operation : public progress::operation {
   int peer = -1;                          ///< other rank, where there is one
   bool cancellable = false;               ///< the request added last is a receive
   bool stalls = true;  ///< false: nobody waits for it, or the awaiter warns by name
-  MPI_Status status;   ///< of the request added last
+  /// Nobody waits for it, ever: at the end of the context it stays with MPI, and so does this
+  /// communicator.
+  communicator_state* optional_on = nullptr;
+  MPI_Status status;                    ///< of the request added last
   MPI_Request left = MPI_REQUEST_NULL;  ///< what MPI left of the request: inactive, if persistent
   MPI_Message message = MPI_MESSAGE_NULL;  ///< what a matched probe found
 
@@ -242,6 +245,8 @@ class request_list : public request_counts {
   /// Looks for a message at every test; `op.status` describes it, `op.message` takes it if asked
   /// to.
   void add_probe(int source, int tag, MPI_Comm comm, probe_kind kind, request_operation& op);
+  /// So that adding the next probe cannot fail.
+  void make_room_for_probe();
   /// Whether a request that has just been made is complete, as a short send is. Null then.
   [[nodiscard]] static bool complete_already(MPI_Request& request) {
     int done = 0;

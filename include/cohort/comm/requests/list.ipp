@@ -53,11 +53,18 @@ COHORT_INLINE void request_list::make_room() {
 
 COHORT_INLINE void request_list::add_probe(int source, int tag, MPI_Comm comm, probe_kind kind,
                                            request_operation& op) {
+  make_room_for_probe();
   probes_.push_back({source, tag, comm, kind});
   probing_.push_back(&op);
   op.slot_ = probes_.size() - 1;
   op.is_probe_ = true;
   count_in(op);
+}
+
+COHORT_INLINE void request_list::make_room_for_probe() {
+  const std::size_t room = 2 * probes_.size() + 8;
+  if (probes_.size() == probes_.capacity()) probes_.reserve(room);
+  if (probing_.size() == probing_.capacity()) probing_.reserve(room);
 }
 
 COHORT_INLINE void request_list::remove_request(std::size_t slot) noexcept {

@@ -359,6 +359,7 @@ class request_source : public progress::polled_source,
   inline void shutdown() override { bell_.close(engine_); }  // the engine ends the operations
   void finish(request_operation& op, progress::ready_queue& ready);
   void fail_everything(std::error_code why, progress::ready_queue& ready);
+  void leave_optional();
   COHORT_INLINE void list(progress::pending_lines& lines) override;
 
   progress::engine& engine_;

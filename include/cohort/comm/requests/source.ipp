@@ -153,7 +153,18 @@ COHORT_INLINE void request_source::leave() {
   if (usable() != errc{}) return;
   const guard hold(*this);
   run_due();  // what they post is given up with the rest
+  leave_optional();
   give_up_all();
+}
+
+COHORT_INLINE void request_source::leave_optional() {
+  static auto& left = *new std::vector<request_operation*>;  // outlives static objects
+  request_list::leave_to_mpi([&](request_operation& op) {
+    if (op.optional_on == nullptr) return false;
+    op.optional_on->keep();
+    left.push_back(&op);
+    return true;
+  });
 }
 
 COHORT_INLINE void request_source::abandon() {

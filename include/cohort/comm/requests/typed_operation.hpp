@@ -95,8 +95,8 @@ class typed_operation final
     {
       const request_source::guard hold(source);
       count_as_live();
+      const bool waits = has_agreed && (is_gated || keeps_turn<Body> || state().queues);
       try {
-        const bool waits = has_agreed && (is_gated || keeps_turn<Body> || state().queues);
         if (!waits) backend = find_backend();
         if (backend == nullptr) [[likely]] {
           poster post(state(), *this);
@@ -107,6 +107,8 @@ class typed_operation final
       } catch (...) {
         this->fail_as_thrown();
       }
+      if (this->failed() && !waits) [[unlikely]]
+        not_begun();
       describe();
       nothing_pending = !source.pending(*this) && !this->waits_for_turn_;
     }
@@ -175,6 +177,14 @@ class typed_operation final
     }
     return nullptr;
   }
+  /// The program may try it again, so its number is given to the next one. With the guard held.
+  void not_begun() noexcept {
+    if constexpr (requires { body_.call(); }) {
+      const bool has_number = state().choosing != backend_choosing::over;
+      if (has_number && !request_source::pending(*this) && !this->waits_for_turn_)
+        --state().collectives;
+    }
+  }
   void give_to(any_backend& backend) {
     if constexpr (requires { body_.call(); }) {
       if constexpr (Body::cancellation == cancels::detach) this->enter_backend();
@@ -242,6 +252,7 @@ class typed_operation final
       self.waits_for_turn_ = false;
       self.fail_as_thrown();
     }
+    if (self.failed()) self.not_begun();
   }
 
   static bool advance_body(request_operation* base) {

@@ -96,8 +96,9 @@ class negotiation_opening {
   /// opens.
   void set_made(communicator made) {
     if (!comm::chooses_backend(*log_.control.state())) return slots_made(std::move(made));
+    auto choosing = choose_backend("process set");
     ++log_.life.openings;
-    progress::begin_look_task(choose_backend("process set"), {.verb = "add_process_set"},
+    progress::begin_look_task(std::move(choosing), {.verb = "add_process_set"},
                               [this, made = std::move(made)](const std::exception_ptr& why,
                                                              comm::opened_backend by) mutable {
                                 const comm::request_source::guard held(log_.source);

@@ -237,10 +237,10 @@ class group_list {
     group.place_ = {
         0, group.view_.rank(), group.view_.size(), group.comm_.native(), {group.comm_.native()}};
     if (!comm::chooses_backend(*log_.control.state())) return group.open({});
+    auto choosing = comm::open_backend_together(log_.control, group.comm_.native(),
+                                                comm::backend_wish(), "persistent group");
     ++log_.life.openings;
-    progress::begin_look_task(comm::open_backend_together(log_.control, group.comm_.native(),
-                                                          comm::backend_wish(), "persistent group"),
-                              {.verb = "persistent_group"},
+    progress::begin_look_task(std::move(choosing), {.verb = "persistent_group"},
                               [this, opens = group.shared_from_this()](
                                   const std::exception_ptr& why, comm::opened_backend by) {
                                 const comm::request_source::guard held(log_.source);

@@ -121,13 +121,13 @@ class source final : public progress::polled_source, public asio::execution_cont
 class plane {
  public:
   plane(source& by, segment memory, std::size_t rank, std::size_t ranks,
-        const backend_options& options)
+        const backend_options& options, bool is_chosen)
       : planes_(by.planes()), engine_(by.engine()), rank_(rank), memory_(std::move(memory)) {
     const std::size_t each = sequence::bytes(ranks, options.chunk);
     sequences_.reserve(options.orders);
     for (std::uint32_t i = 0; i < options.orders; ++i) {
       sequences_.emplace_back(memory_.bytes().subspan(i * each, each), rank, ranks, options.chunk,
-                              options.whole_up_to);
+                              options.whole_up_to, is_chosen);
     }
     const std::lock_guard hold(planes_->mutex);
     planes_->all.push_back(this);
@@ -251,7 +251,7 @@ COHORT_INLINE void late_thread::rouse() noexcept {
   const bool is_first = state_.exchange(state::awake) == state::none;
   try {
     if (is_first) thread_ = std::thread([this] { run(); });
-  } catch (const std::system_error&) {  // the system has no more
+  } catch (...) {  // the system has no more threads, or no memory
   }
   changed_.notify_all();
 }
@@ -324,7 +324,7 @@ COHORT_INLINE std::size_t source::test(progress::ready_queue&) {
   for (const ended_call& each : ended) each.done.in_look(each.error);
   ended.clear();
   const std::lock_guard hold(planes_->mutex);
-  planes_->spare.swap(ended);
+  if (planes_->spare.capacity() < ended.capacity()) planes_->spare.swap(ended);
   return found;
 }
 
@@ -353,13 +353,15 @@ COHORT_INLINE void source::list(progress::pending_lines& lines) {
 /// Makes the plane of one rank.
 class plane_maker {
  public:
-  /// `beside`: bytes at the end of the segment that are not the plane's.
+  /// `is_chosen`: nobody has asked for it. `beside`: bytes at the end of the segment that are not
+  /// the plane's.
   plane_maker(source& by, int rank, int ranks, const backend_options& options,
-              std::size_t beside = 0)
+              bool is_chosen = false, std::size_t beside = 0)
       : by_(by),
         rank_(static_cast<std::size_t>(rank)),
         ranks_(static_cast<std::size_t>(ranks)),
         options_(options),
+        is_chosen_(is_chosen),
         beside_(beside) {}
 
   /// On the rank that has the segment.
@@ -375,12 +377,13 @@ class plane_maker {
 
  private:
   void make(segment memory) {
-    made_ = std::make_shared<plane>(by_, std::move(memory), rank_, ranks_, options_);
+    made_ = std::make_shared<plane>(by_, std::move(memory), rank_, ranks_, options_, is_chosen_);
   }
   source& by_;
   std::size_t rank_;
   std::size_t ranks_;
   backend_options options_;
+  bool is_chosen_;
   std::size_t beside_;
   std::shared_ptr<plane> made_;
 };
@@ -485,7 +488,7 @@ class automatic_maker final : public comm::backend_maker {
  public:
   automatic_maker(progress::engine& engine, int rank, int ranks, const comm::backend_wish& wish)
       : maker_(asio::use_service<source>(engine.context()), rank, ranks, {.orders = wish.orders},
-               wish.bytes_beside),
+               true, wish.bytes_beside),
         beside_(wish.bytes_beside),
         bytes_(wish.orders * sequence::bytes(1, backend_options().chunk) +
                wish.bytes_beside / static_cast<std::size_t>(ranks)) {}

@@ -16,13 +16,14 @@
 namespace cohort::shm::detail {
 
 COHORT_INLINE sequence::sequence(std::span<std::byte> memory, std::size_t rank, std::size_t ranks,
-                                 std::size_t chunk, std::size_t whole_up_to)
+                                 std::size_t chunk, std::size_t whole_up_to, bool only_own_loops)
     : lines_(reinterpret_cast<progress_line*>(memory.data()), ranks),
       buffers_(memory.data() + ranks * sizeof(progress_line)),
       rank_(rank),
       ranks_(ranks),
       chunk_(chunk),
       whole_up_to_(std::min(whole_up_to, chunk)),
+      only_own_loops_(only_own_loops),
       sources_(ranks),
       result_(whole_up_to_),
       scratch_(chunk) {}
@@ -30,6 +31,7 @@ COHORT_INLINE sequence::sequence(std::span<std::byte> memory, std::size_t rank, 
 COHORT_INLINE bool sequence::takes(const comm::collective_call& call) const noexcept {
   const std::size_t size = block_size(call.type);
   if (!is_reduction(call.kind)) return size != 0;  // divided in bytes
+  if (only_own_loops_ && !reducer(call.type, call.op).is_plain()) return false;
   return size != 0 && size * pieces(call.kind, ranks_) <= chunk_;
 }
 
