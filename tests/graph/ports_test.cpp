@@ -558,7 +558,7 @@ TEST_CASE("a fence ends when tasks that set off one another have ended", "[graph
 
 TEST_CASE("values and requests come before the scope is open", "[graph][ports]") {
   for (const bool first_is_early : {true, false}) {
-    cohort_test::on_world([&](cohort::communicator world) -> task {
+    cohort_test::on_world_of_mpi([&](cohort::communicator world) -> task {
       int sent = 0;
       on_isend = [&](std::span<const std::byte> what, int, MPI_Comm) {
         if (what.size() > 1) ++sent;  // communicators are made with messages of one byte

@@ -73,12 +73,19 @@ struct plane_list {
   std::vector<plane*> all;
   std::vector<ended_call> ended;  // not told yet; room for all that is pending
   std::vector<ended_call> spare;  // takes its place while they are told
+  bool is_telling = false;
   std::atomic<std::size_t> pending{0};
   std::atomic<std::size_t> bytes{0};  // started since nothing was pending
   std::string told;                   // for the log, once nothing is locked
   late_thread late{*this};
 
   unsigned advance(bool aside);
+  /// For one more.
+  void make_room(std::size_t pending_before) {
+    const std::size_t room = 2 * pending_before + 8;
+    if (ended.capacity() <= pending_before) ended.reserve(room);
+    if (!is_telling && spare.capacity() <= pending_before) spare.reserve(room);
+  }
 };
 
 /// What the engine polls: all planes of its context.
@@ -152,9 +159,7 @@ class plane {
       if (broken_) return done(broken_);
       try {
         const std::size_t pending = planes_->pending.load(std::memory_order_relaxed);
-        for (std::vector<ended_call>* each : {&planes_->ended, &planes_->spare}) {
-          if (each->capacity() <= pending) each->reserve(2 * pending + 8);
-        }
+        planes_->make_room(pending);
         sequences_[call.order].push(call, size, done);
       } catch (...) {
         // The calls of the other ranks are one ahead from now on.
@@ -307,6 +312,7 @@ COHORT_INLINE std::size_t source::test(progress::ready_queue&) {
     if (!planes_->ended.empty()) {
       ended.swap(planes_->ended);
       planes_->ended.swap(planes_->spare);
+      planes_->is_telling = true;
       planes_->pending.fetch_sub(ended.size(), std::memory_order_relaxed);
     }
     if (!planes_->told.empty()) [[unlikely]]
@@ -324,7 +330,8 @@ COHORT_INLINE std::size_t source::test(progress::ready_queue&) {
   for (const ended_call& each : ended) each.done.in_look(each.error);
   ended.clear();
   const std::lock_guard hold(planes_->mutex);
-  if (planes_->spare.capacity() < ended.capacity()) planes_->spare.swap(ended);
+  planes_->is_telling = false;
+  planes_->spare.swap(ended);
   return found;
 }
 
