@@ -6,6 +6,7 @@
 #include <cohort/comm/run.hpp>
 #include <cohort/coordinator.hpp>
 
+#include <cstdlib>
 #include <vector>
 
 #include "program.hpp"
@@ -22,4 +23,7 @@ asio::awaitable<void> named(cohort::communicator world) {
   walk::write(world.rank());
 }
 
-int main(int argc, char** argv) { return cohort::run(argc, argv, named); }
+int main(int argc, char** argv) {
+  ::setenv("COHORT_BACKEND", "mpi", 1);  // the longer way
+  return cohort::run(argc, argv, named);
+}
