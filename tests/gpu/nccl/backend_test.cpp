@@ -315,6 +315,7 @@ TEST_CASE("what is started behind the place of a set waits for it, however late 
     auto& behind = sum();
     co_await pause(30ms);
     CHECK(!behind.done.over);
+    co_await meet(world);  // all have seen it
     if (late) all.open(1, members);
     CHECK(co_await soon([&] { return behind.done.over && all.opened; }));
     CHECK(!behind.done.failed());
