@@ -8,6 +8,7 @@
 #include <cohort/p2p/recv.hpp>
 #include <cohort/p2p/send.hpp>
 #include <cohort/progress/future.hpp>
+#include <cohort/shm.hpp>
 
 namespace with_cohort {
 namespace {

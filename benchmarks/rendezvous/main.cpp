@@ -14,6 +14,7 @@
 #include <cohort/collectives/barrier.hpp>
 #include <cohort/mpi/environment.hpp>
 #include <cohort/progress/context.hpp>
+#include <cohort/shm.hpp>
 
 #include <CLI/CLI.hpp>
 
