@@ -22,16 +22,6 @@ using cohort_test::adasum_of_gradients;
 using cohort_test::gradient_of;
 using cohort_test::same_bits;
 
-/// Options with which little data already goes in several pieces.
-cohort::coordinator_options few_bytes() {
-  cohort::coordinator_options options;
-  options.fusion_threshold = 2048;
-  options.fusion_buffer = 8192;
-  options.piece = 16384;
-  options.pieces_in_flight = 3;
-  return options;
-}
-
 template <class T>
 std::vector<T> scaled(std::vector<T> all, double factor) {
   for (T& each : all) each = static_cast<T>(static_cast<double>(each) * factor);
@@ -67,7 +57,7 @@ TEMPLATE_TEST_CASE("an Adasum by name", "[coordinator][adasum]", float, double, 
         }
         CHECK(coord.stats().failed == 0);
       },
-      few_bytes());
+      cohort_test::several_pieces());
 }
 
 // As one vector they would have other coefficients: each is the sum or the average here, and
@@ -137,7 +127,7 @@ TEST_CASE("many Adasums by name in any order", "[coordinator][adasum]") {
           }
         }
       },
-      few_bytes());
+      cohort_test::several_pieces());
 }
 
 TEST_CASE("scale factors come before and after an Adasum", "[coordinator][adasum]") {
@@ -161,7 +151,7 @@ TEST_CASE("scale factors come before and after an Adasum", "[coordinator][adasum
           CHECK(same_bits(out, data));
         }
       },
-      few_bytes());
+      cohort_test::several_pieces());
 }
 
 TEST_CASE("an Adasum of numbers that travel in 16 bits", "[coordinator][adasum]") {
@@ -178,7 +168,7 @@ TEST_CASE("an Adasum of numbers that travel in 16 bits", "[coordinator][adasum]"
           CHECK(data == std::vector<float>(expected.begin(), expected.end()));
         }
       },
-      few_bytes());
+      cohort_test::several_pieces());
 }
 
 TEST_CASE("the members of a bundle and of a persistent group are vectors",
@@ -221,7 +211,7 @@ TEST_CASE("the members of a bundle and of a persistent group are vectors",
             cohort::bundle("no").add("a", a).add("whole", whole), cohort::op::adasum));
         CHECK(code == cohort::errc::invalid_argument);
       },
-      few_bytes());
+      cohort_test::several_pieces());
 }
 
 TEST_CASE("process sets have Adasums of their own ranks", "[coordinator][adasum]") {
@@ -243,7 +233,7 @@ TEST_CASE("process sets have Adasums of their own ranks", "[coordinator][adasum]
           co_await set.shutdown();
         }
       },
-      few_bytes());
+      cohort_test::several_pieces());
 }
 
 TEST_CASE("a rank that has joined adds nothing to an Adasum", "[coordinator][adasum]") {
@@ -262,7 +252,7 @@ TEST_CASE("a rank that has joined adds nothing to an Adasum", "[coordinator][ada
         }
         static_cast<void>(co_await coord.join());
       },
-      few_bytes());
+      cohort_test::several_pieces());
 }
 
 TEST_CASE("a rank that submits a sum in place of an Adasum is named", "[coordinator][adasum]") {

@@ -26,16 +26,6 @@ using cohort_test::exact_sum;
 using cohort_test::inexact;
 namespace op = cohort::op;
 
-/// Options with which little data already goes in several pieces.
-cohort::coordinator_options small_pieces() {
-  cohort::coordinator_options options;
-  options.fusion_threshold = 2048;
-  options.fusion_buffer = 8192;
-  options.piece = 16384;
-  options.pieces_in_flight = 3;
-  return options;
-}
-
 /// What MPI has been given.
 template <class Set>
 std::uint64_t bytes_moved(const Set& set) {
@@ -94,7 +84,7 @@ TEMPLATE_TEST_CASE("what 16 bits hold is reduced exactly", "[coordinator][compre
           CHECK(bytes_moved(coord) - before == 5 * count * sizeof(cohort::f16));
         }
       },
-      small_pieces());
+      cohort_test::several_pieces());
 }
 
 TEST_CASE("other values are rounded", "[coordinator][compression]") {
@@ -164,7 +154,7 @@ TEST_CASE("scale factors apply before and after the rounding", "[coordinator][co
         co_await coord.reduce("root", exact_third, op::max, 0, options);
         CHECK(exact_third == std::vector<double>(count, coord.rank() == 0 ? 2.0 / 3 : 1.0));
       },
-      small_pieces());
+      cohort_test::several_pieces());
 }
 
 TEST_CASE("compressed tensors share packs with those of the type they travel in",
@@ -271,13 +261,13 @@ TEST_CASE("the members of a bundle that can be are compressed", "[coordinator][c
         CHECK(a == twice);
         CHECK(b == two);
       },
-      small_pieces());
+      cohort_test::several_pieces());
 }
 
 TEST_CASE("a rank that has joined brings neutral elements of 16 bits",
           "[coordinator][compression]") {
   const bool divide_by_active = GENERATE(false, true);
-  cohort::coordinator_options options = small_pieces();
+  cohort::coordinator_options options = cohort_test::several_pieces();
   options.divide_by_active = divide_by_active;
   coordinated(
       [=](cohort::communicator, cohort::coordinator coord) -> asio::awaitable<void> {
@@ -348,7 +338,7 @@ TEST_CASE("process sets and persistent groups are compressed", "[coordinator][co
         }
         co_await group.remove();
       },
-      small_pieces());
+      cohort_test::several_pieces());
 }
 
 TEST_CASE("what cannot be compressed is refused by name", "[coordinator][compression]") {

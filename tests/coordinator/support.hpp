@@ -34,6 +34,16 @@ void coordinated(Body body, const cohort::coordinator_options& options = {}) {
   });
 }
 
+/// Options with which little data already goes in several pieces.
+inline cohort::coordinator_options several_pieces() {
+  cohort::coordinator_options options;
+  options.fusion_threshold = 2048;
+  options.fusion_buffer = 8192;
+  options.piece = 16384;
+  options.pieces_in_flight = 3;
+  return options;
+}
+
 inline bool has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }

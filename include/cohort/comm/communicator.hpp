@@ -236,8 +236,7 @@ class communicator {
   [[nodiscard]] bool is_homogeneous() const { return state_->is_homogeneous(); }
   /// The library's duplicate. Calls of your own on it need `cohort::mpi::lock`. Collectives of your
   /// own on it need another order where the library posts its own later than they are started:
-  /// while a backend is chosen (backend_choice::automatic), with checks::cross_rank, with device
-  /// memory, and beside verbs that exchange their counts.
+  /// with checks::cross_rank, with device memory, and beside verbs that exchange their counts.
   [[nodiscard]] MPI_Comm native() const noexcept { return state_->data.native(); }
   [[nodiscard]] executor_type get_executor() const noexcept {
     return state_->engine.get_executor();
