@@ -14,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -72,6 +71,7 @@ class basic_fusion_planner {
   void add(name_table& names, readiness_table& table, record_index index) {
     record& ready = table[index];
     ready.ready = true;
+    ++ready_;
     const std::uint32_t lane = lane_of(names, ready.entry);
     const item one{index, names.entry(ready.entry).sig.priority, ready.arrival};
     if (planned_) {
@@ -91,6 +91,7 @@ class basic_fusion_planner {
   void remove(const name_table& names, readiness_table& table, record_index index) {
     record& gone = table[index];
     gone.ready = false;
+    --ready_;
     const auto still = [&table](const item& one) { return stands(table, one); };
     if (planned_) {
       const place at = place_of(names, gone.name);
@@ -109,6 +110,7 @@ class basic_fusion_planner {
   }
   /// Forgets all operations, and what it knows of the numbers of names (protocol G2).
   void clear() {
+    ready_ = 0;
     for (lane_state& one : lanes_) one.ready.clear();
     by_age_.clear();
     for (group& pack : groups_) {
@@ -130,6 +132,7 @@ class basic_fusion_planner {
               std::vector<record_index>& pack) {
     const auto still = [&table](const item& one) { return stands(table, one); };
     pack.clear();
+    if (ready_ == 0) return;
     if (planned_) {
       if (choose_planned(names, table, pack)) return;
       for (std::size_t i = 0; i < groups_.size(); ++i) {
@@ -141,7 +144,7 @@ class basic_fusion_planner {
     std::uint32_t lane = none;
     const item* first = planned_ ? nullptr : by_age_.front(still);
     if (first != nullptr && passes_.size() == options_.patience &&
-        first->arrival < passes_.front()) {
+        first->arrival < passes_[oldest_pass_]) {
       lane = names.entry(table[first->index].entry).lane;
       take(table, *first, pack);
       lanes_[lane].ready.note_stale(still);
@@ -158,15 +161,7 @@ class basic_fusion_planner {
       take(table, *first, pack);
       lanes_[lane].ready.pop();
     }
-    const std::uint64_t arrival = table[pack.front()].arrival;
-    if (passes_.size() < options_.patience) {
-      passes_.push_back(arrival);
-      std::push_heap(passes_.begin(), passes_.end(), std::greater<>{});
-    } else if (!passes_.empty() && arrival > passes_.front()) {
-      std::pop_heap(passes_.begin(), passes_.end(), std::greater<>{});
-      passes_.back() = arrival;
-      std::push_heap(passes_.begin(), passes_.end(), std::greater<>{});
-    }
+    note_pass(table[pack.front()].arrival);
     fill(names, table, lane, pack);
   }
 
@@ -228,8 +223,27 @@ class basic_fusion_planner {
   static bool stands(const readiness_table& table, const item& one) noexcept {
     return table[one.index].arrival == one.arrival && table[one.index].ready;
   }
-  static void take(readiness_table& table, const item& one, std::vector<record_index>& pack) {
+  // A ring in ascending order. Mostly the latest arrival comes last.
+  void note_pass(std::uint64_t arrival) {
+    const std::size_t size = passes_.size();
+    if (size < options_.patience) {
+      passes_.insert(std::upper_bound(passes_.begin(), passes_.end(), arrival), arrival);
+      return;
+    }
+    if (arrival < passes_[oldest_pass_]) return;
+    std::size_t at = oldest_pass_;
+    if (++oldest_pass_ == size) oldest_pass_ = 0;
+    for (;;) {  // `at` is free: what is later moves up
+      const std::size_t before = (at == 0 ? size : at) - 1;
+      if (at == oldest_pass_ || passes_[before] <= arrival) break;
+      passes_[at] = passes_[before];
+      at = before;
+    }
+    passes_[at] = arrival;
+  }
+  void take(readiness_table& table, const item& one, std::vector<record_index>& pack) {
     table[one.index].ready = false;
+    --ready_;
     pack.push_back(one.index);
   }
   [[nodiscard]] std::uint64_t padded(std::uint64_t bytes) const noexcept {
@@ -325,9 +339,11 @@ class basic_fusion_planner {
   }
 
   fusion_options options_;
+  std::size_t ready_ = 0;  // operations
   std::vector<lane_state> lanes_;
   ready_queue by_age_;
-  std::vector<std::uint64_t> passes_;  // the latest arrivals elected first; a heap, least on top
+  std::vector<std::uint64_t> passes_;  // the latest arrivals elected first, from oldest_pass_ on
+  std::size_t oldest_pass_ = 0;
 
   plan plan_;
   bool planned_;

@@ -149,8 +149,9 @@ void read_up(wire::reader& in, Visitor& visit);
 template <class Visitor>
 void read_down(wire::reader& in, Visitor& visit);
 
-/// Appends an X for the pack.
+/// Appends an X for the pack, or for one of which the ids tell all.
 void put_execute(wire::writer& out, std::span<const elected> pack);
+void put_execute(wire::writer& out, std::span<const std::uint32_t> ids);
 
 // ---- implementation --------------------------------------------------------------------------
 
@@ -306,22 +307,26 @@ void read_down(wire::reader& in, Visitor& visit) {
   }
 }
 
-inline void put_execute(wire::writer& out, std::span<const elected> pack) {
-  bool plain = true;
-  for (const elected& item : pack) {
-    plain = plain && item.entry.id != none && item.whole && !item.define && !item.known;
-  }
+inline void put_execute(wire::writer& out, std::span<const std::uint32_t> ids) {
   out.byte(static_cast<std::uint8_t>(part::execute));
-  out.varint(pack.size() << 1U | (plain ? 1U : 0U));
+  out.varint(ids.size() << 1U | 1U);
   std::int64_t previous = 0;
-  for (const elected& item : pack) {
-    if (plain) {
-      out.signed_varint(std::int64_t{item.entry.id} - previous);
-      previous = item.entry.id;
-    } else {
-      out.put(item);
-    }
+  for (const std::uint32_t id : ids) {
+    out.signed_varint(std::int64_t{id} - previous);
+    previous = id;
   }
+}
+
+inline void put_execute(wire::writer& out, std::span<const elected> pack) {
+  std::vector<std::uint32_t> ids;
+  for (const elected& item : pack) {
+    if (item.entry.id == none || !item.whole || item.define || item.known) break;
+    ids.push_back(item.entry.id);
+  }
+  if (ids.size() == pack.size()) return put_execute(out, ids);
+  out.byte(static_cast<std::uint8_t>(part::execute));
+  out.varint(pack.size() << 1U);
+  for (const elected& item : pack) out.put(item);
 }
 
 }  // namespace cohort::protocol

@@ -48,59 +48,16 @@ class basic_epoch_map {
 
   /// The epoch must be free.
   void insert(epoch number, std::uint32_t index) {
-    if (used_ == 0) {
-      first_ = number;
-      only_ = index;
-      used_ = 1;
-      return;
-    }
-    if (slots_.empty()) slots_.push_back(only_);
-    if (number < first_ && static_cast<std::uint64_t>(first_ - number) <= head_) {
-      while (first_ > number) {
-        slots_[--head_] = none;
-        --first_;
-      }
-    }
-    const auto offset = static_cast<std::uint64_t>(number - first_);
-    if (number < first_ || offset > slots_.size() - head_ + slack) {
-      far_.emplace(number, index);
-      return;
-    }
-    while (slots_.size() - head_ <= offset) slots_.push_back(none);
-    slots_[head_ + offset] = index;
-    ++used_;
+    if (used_ != 0) return insert_more(number, index);
+    first_ = number;
+    only_ = index;
+    used_ = 1;
   }
   /// Removes an epoch and returns what it held, or `none`.
   std::uint32_t erase(epoch number) {
-    if (slots_.empty() && used_ != 0 && number == first_) {
-      used_ = 0;
-      return only_;
-    }
-    const auto offset = static_cast<std::uint64_t>(number - first_);
-    if (offset >= slots_.size() - head_ || slots_[head_ + offset] == none) {
-      if (far_.empty()) return none;
-      const auto found = far_.find(number);
-      if (found == far_.end()) return none;
-      const std::uint32_t index = found->second;
-      far_.erase(found);
-      return index;
-    }
-    const std::uint32_t index = slots_[head_ + offset];
-    slots_[head_ + offset] = none;
-    if (--used_ == 0) {
-      slots_.clear();
-      head_ = 0;
-      return index;
-    }
-    while (slots_[head_] == none) {
-      ++head_;
-      ++first_;
-    }
-    if (head_ > 64 && head_ > slots_.size() / 2) {  // amortised: as many have gone as are moved
-      slots_.erase(slots_.begin(), slots_.begin() + static_cast<std::ptrdiff_t>(head_));
-      head_ = 0;
-    }
-    return index;
+    if (!slots_.empty() || used_ == 0 || number != first_) return erase_of_more(number);
+    used_ = 0;
+    return only_;
   }
   /// Subtracts from all epochs.
   void renumber(epoch by) {
@@ -134,6 +91,51 @@ class basic_epoch_map {
 
  private:
   static constexpr std::uint64_t slack = 1024;
+
+  void insert_more(epoch number, std::uint32_t index) {
+    if (slots_.empty()) slots_.push_back(only_);
+    if (number < first_ && static_cast<std::uint64_t>(first_ - number) <= head_) {
+      while (first_ > number) {
+        slots_[--head_] = none;
+        --first_;
+      }
+    }
+    const auto offset = static_cast<std::uint64_t>(number - first_);
+    if (number < first_ || offset > slots_.size() - head_ + slack) {
+      far_.emplace(number, index);
+      return;
+    }
+    while (slots_.size() - head_ <= offset) slots_.push_back(none);
+    slots_[head_ + offset] = index;
+    ++used_;
+  }
+  std::uint32_t erase_of_more(epoch number) {
+    const auto offset = static_cast<std::uint64_t>(number - first_);
+    if (offset >= slots_.size() - head_ || slots_[head_ + offset] == none) {
+      if (far_.empty()) return none;
+      const auto found = far_.find(number);
+      if (found == far_.end()) return none;
+      const std::uint32_t index = found->second;
+      far_.erase(found);
+      return index;
+    }
+    const std::uint32_t index = slots_[head_ + offset];
+    slots_[head_ + offset] = none;
+    if (--used_ == 0) {
+      slots_.clear();
+      head_ = 0;
+      return index;
+    }
+    while (slots_[head_] == none) {
+      ++head_;
+      ++first_;
+    }
+    if (head_ > 64 && head_ > slots_.size() / 2) {  // amortised: as many have gone as are moved
+      slots_.erase(slots_.begin(), slots_.begin() + static_cast<std::ptrdiff_t>(head_));
+      head_ = 0;
+    }
+    return index;
+  }
 
   epoch first_ = 0;
   std::uint32_t only_ = none;         // of first_, where there are no slots

@@ -283,6 +283,8 @@ class basic_node {
   bool elect();
   bool end_set();
   void elect_pack();
+  [[nodiscard]] bool gather_ids();
+  [[nodiscard]] const std::vector<elected>& gather_elected();
   void promote(name_index name);
   [[nodiscard]] wire::writer new_item();
   void apply_items();
@@ -370,6 +372,7 @@ class basic_node {
   std::vector<ready_queue::item> doomed_;
   fusion_planner planner_;
   std::vector<record_index> pack_;
+  std::vector<std::uint32_t> ids_;  // of the pack
   std::vector<elected> chosen_;
   std::uint64_t now_ = 0;
   std::deque<std::vector<std::byte>> waiting_items_;

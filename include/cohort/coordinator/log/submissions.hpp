@@ -52,8 +52,7 @@ class submissions {
         one.fail(std::move(why));
         return complete(one);
       }
-      site_.file.assign(site.file_name());
-      site_.line = site.line();
+      note_site(site);
       const auto as = reinterpret_cast<std::uint64_t>(&one);
       const std::uint32_t set = one.view->place.set;
       const auto result =
@@ -234,6 +233,14 @@ class submissions {
   }
 
  private:
+  // Programs submit from few files, whose names are literals.
+  void note_site(const std::source_location& site) {
+    if (site.file_name() != file_) {
+      file_ = site.file_name();
+      site_.file.assign(file_);
+    }
+    site_.line = site.line();
+  }
   void unlink(task& one) noexcept {
     (one.before == nullptr ? first_ : one.before->after) = one.after;
     (one.after == nullptr ? last_ : one.after->before) = one.before;
@@ -314,7 +321,8 @@ class submissions {
   task* first_ = nullptr;
   task* last_ = nullptr;
   std::unordered_map<protocol::name_index, std::size_t> in_use_;  // strict mode
-  protocol::call_site site_;
+  protocol::call_site site_;     // of the latest submission
+  const char* file_ = nullptr;  // whose name it has
   std::size_t deadlines_ = 0;
   std::uint64_t unsent_ = 0;   // bytes submitted since the last look
   std::size_t completed_ = 0;  // ever

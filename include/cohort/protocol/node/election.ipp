@@ -83,6 +83,33 @@ bool basic_node<Any>::end_set() {
 
 template <class Any>
 void basic_node<Any>::elect_pack() {
+  wire::writer out = new_item();
+  if (gather_ids()) {
+    put_execute(out, std::span<const std::uint32_t>(ids_));
+  } else {
+    put_execute(out, std::span<const elected>(gather_elected()));
+  }
+  apply_items();
+}
+
+// The ids of a pack, if they tell all there is to say. Mostly they do.
+template <class Any>
+bool basic_node<Any>::gather_ids() {
+  ids_.clear();
+  for (const record_index index : pack_) {
+    const record& rec = table_[index];
+    const entry_record& entry = log_.names.entry(rec.entry);
+    if (entry.id == none || rec.count != members_of(rec.name).size || is_sized(entry.sig.kind)) {
+      return false;
+    }
+    ids_.push_back(entry.id);
+  }
+  for (const record_index index : pack_) in_flight_ += members_of(table_[index].name).contains_me;
+  return true;
+}
+
+template <class Any>
+const std::vector<elected>& basic_node<Any>::gather_elected() {
   std::size_t defined = log_.cache.size();
   chosen_.clear();
   for (const record_index index : pack_) {
@@ -104,15 +131,14 @@ void basic_node<Any>::elect_pack() {
     in_flight_ += set.contains_me ? 1U : 0U;
     chosen_.push_back(std::move(item));
   }
-  wire::writer out = new_item();
-  put_execute(out, chosen_);
-  apply_items();
+  return chosen_;
 }
 
 // [protocol R1] The head of a name can be elected once it is complete; or it cannot at all
 // [protocol J6].
 template <class Any>
 void basic_node<Any>::promote(name_index name) {
+  if (log_.names[name].records.empty()) return;
   const record_index index = table_.find(log_.names, name, log_.names[name].base);
   if (index == none) return;
   record& rec = table_[index];

@@ -73,7 +73,7 @@ void basic_node<Any>::apply_elected(entry_index index, bool define, bool known, 
     log_.names.release(index);
   }
   if (tree_.is_root()) {
-    promised_.erase({name, number});
+    if (!promised_.empty()) promised_.erase({name, number});
     promote(name);
   }
   observed(part::execute, name, number);
@@ -344,13 +344,13 @@ void basic_node<Any>::apply_close(const closing& item) {
     broken_ = std::make_shared<const verdict>(std::move(why));
     fail_everything(broken_);
   }
-  planner_.clear();
   for (std::uint32_t set = 0; set < sets_.size(); ++set) {
     while (!table_.empty(set)) {
       const record& rec = table_[table_.first(set)];
       drop_record(rec.name, rec.number);
     }
   }
+  planner_.clear();
   query_.stop();
   overdue_.clear();
   action made;
