@@ -49,8 +49,9 @@ enum class spacing : std::uint8_t {
 /// Where a tensor begins whose neighbour in the pack ends at `end`.
 [[nodiscard]] constexpr std::size_t begin_behind(std::size_t end, std::size_t bytes,
                                                  spacing how) noexcept {
-  if (how == spacing::wide) return aligned(end);
-  return aligned(end, std::bit_ceil(std::clamp<std::size_t>(bytes, 1, line)));
+  std::size_t unit = line;
+  if (how == spacing::tight) unit = std::bit_ceil(std::clamp<std::size_t>(bytes, 1, line));
+  return (end + unit - 1) & ~(unit - 1);  // no division: this is asked for every tensor
 }
 
 /// A tensor, as a layout sees it.

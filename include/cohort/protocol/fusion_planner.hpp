@@ -11,6 +11,7 @@
 #include <cohort/protocol/readiness_table.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -27,7 +28,7 @@ namespace cohort::protocol {
 struct fusion_options {
   std::uint64_t fuse_below = 256 * 1024;   ///< larger operations run alone
   std::uint64_t pack_limit = 1024 * 1024;  ///< of the operations of a pack together
-  std::uint64_t alignment = packs::line;   ///< of each of them in the pack
+  std::uint64_t alignment = packs::line;   ///< of each of them in the pack; to a power of two
   std::size_t pack_most = 1024;            ///< operations of a pack
   std::size_t patience = 64;               ///< nobody is passed more often (protocol R2)
 };
@@ -52,7 +53,7 @@ class basic_fusion_planner {
   /// The plan may be null. Throws error(errc::invalid_argument) where it has a name twice.
   basic_fusion_planner(const fusion_options& options, plan frozen)
       : options_(options), plan_(std::move(frozen)), planned_(plan_ != nullptr) {
-    options_.alignment = std::max<std::uint64_t>(options_.alignment, 1);
+    options_.alignment = std::bit_ceil(std::max<std::uint64_t>(options_.alignment, 1));
     options_.patience = std::max<std::size_t>(options_.patience, 1);
     if (!planned_) return;
     for (const frozen_pack& pack : *plan_) {
@@ -247,7 +248,7 @@ class basic_fusion_planner {
     pack.push_back(one.index);
   }
   [[nodiscard]] std::uint64_t padded(std::uint64_t bytes) const noexcept {
-    return packs::aligned(bytes, options_.alignment);
+    return (bytes + options_.alignment - 1) & ~(options_.alignment - 1);
   }
   // [protocol R3] Large operations, and kinds that no backend packs, run alone: they share one lane
   // per set.

@@ -234,7 +234,7 @@ class basic_execution {
     const bool more = comm::request_source::pending(on);
     if (!more) {
       on.owner = nullptr;
-      on.pack = {};
+      if (on.pack) on.pack = {};
       --lanes_;
     }
     plane_.settle(*this);

@@ -150,8 +150,11 @@ class basic_lane final : public comm::request_operation, public comm::scattered_
   std::uint32_t call = 0;  ///< of the execution: what is under way
   bool on_device = false;  ///< a backend for devices has it, and MPI nothing
   fusion_allocator::buffer pack;
-  fusion_allocator::buffer other;  ///< room for what a partner of `adasum` sends
-  collectives::adasum_exchange adasum;
+  struct adasum_part {
+    fusion_allocator::buffer other;  ///< room for what a partner sends
+    collectives::adasum_exchange exchange;
+  };
+  std::unique_ptr<adasum_part> adasum;  ///< null but for that
 
   using request_operation::waits_for_turn_;
   pack_position laid;

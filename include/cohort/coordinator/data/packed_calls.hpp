@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -85,8 +86,10 @@ class packed_calls {
   void split() {
     const coordinator_options& options = of_.plane_.options_;
     const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
+    bool has_adasum = false;
     const auto item_of = [&](std::uint32_t i) {
       const tensor& each = *tensors[i];
+      has_adasum = has_adasum || is_adasum(each);
       packs::item one;
       one.bytes = each.bytes();
       // What is converted must fit into a buffer.
@@ -105,9 +108,7 @@ class packed_calls {
     };
     packs::lay_out(tensors.size(), packs::spacing::tight, options.fusion_buffer, item_of,
                    [this](const call& one) { calls.push_back(one); });
-    if (std::none_of(tensors.begin(), tensors.end(),
-                     [this](auto* each) { return is_adasum(*each); }))
-      return;
+    if (!has_adasum) return;
     first_adasum_ = of_.here->adasums;
     of_.here->adasums += calls.size();
   }
@@ -219,7 +220,7 @@ class packed_calls {
   bool goes_on(lane& on, MPI_Comm where) {
     const call& what = calls[on.call];
     if (!is_adasum(*tensors[what.first])) return false;
-    return on.adasum.post_next(
+    return on.adasum->exchange.post_next(
         where,
         [&](std::byte* out, const std::byte* a, const std::byte* b) {
           for_each_vector(what, [&](const tensor& each, std::size_t at) {
@@ -230,14 +231,14 @@ class packed_calls {
   }
   void finish(lane& on) {
     const call& what = calls[on.call];
-    on.other = {};
+    on.adasum.reset();
     const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
     const bool is_root = of_.tasks.front()->root == of_.here->rank;
     if (packs(what)) {
       if (!on.scattered && (reduces || !is_root)) {
         empty(what, on.taken, 0, std::span(on.pack.data(), what.bytes));
       }
-      on.pack = {};
+      if (on.pack) on.pack = {};
     } else if (reduces) {
       const tensor& each = *tensors[what.first];
       void* out = static_cast<std::byte*>(each.out) + what.offset;
@@ -252,9 +253,11 @@ class packed_calls {
   }
   void begin_adasum(lane& on, std::byte* data, MPI_Comm where) {
     const std::size_t bytes = calls[on.call].bytes;
-    on.other = of_.plane_.fusion.take(bytes);
-    on.adasum.begin(of_.here->rank, of_.here->size,
-                    collectives::adasum_tag(first_adasum_ + on.call), data, on.other.data(), bytes);
+    on.adasum = std::make_unique<typename basic_lane<Any>::adasum_part>();
+    on.adasum->other = of_.plane_.fusion.take(bytes);
+    on.adasum->exchange.begin(of_.here->rank, of_.here->size,
+                              collectives::adasum_tag(first_adasum_ + on.call), data,
+                              on.adasum->other.data(), bytes);
     if (goes_on(on, where)) return;
     // One rank alone: a lane ends with a request.
     MPI_Request request = MPI_REQUEST_NULL;

@@ -217,10 +217,7 @@ class log_performer final : private data_plane::client {
       log_.tasks.complete(*each);
     }
     if (log_.node.shape().is_root()) done_ += what.tasks.size();
-    if (done_ != 0 || log_.sets.whole().left || log_.faults.broken || log_.plane.waiting() != 0 ||
-        log_.sets.adds() || log_.sets.ends()) {
-      log_.touch();
-    }
+    done_ != 0 ? log_.touch() : log_.touch_for_end();
   }
   void data_started(const execution& what, comm::path_statistics coordinator_statistics::* by,
                     std::size_t bytes) noexcept override {

@@ -139,6 +139,13 @@ class negotiation final : public comm::look_hook,
     source.at_next_look(*this);
     engine.started();
   }
+  /// Data has arrived: whoever waits for the end of that gets a turn.
+  void touch_for_end() {
+    if (sets.whole().left || faults.broken || faults.any() || plane.waiting() != 0 || sets.adds() ||
+        sets.ends()) {
+      touch();
+    }
+  }
   /// While this rank waits for others its engine looks for their messages; otherwise it may sleep
   /// until the doorbell rings.
   void stay_awake() {
