@@ -7,6 +7,7 @@
 #include <cohort/core/asio.hpp>
 #include <cohort/progress/future.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <exception>
 #include <memory>
@@ -53,15 +54,21 @@ class future_range {
   }
   void cancel(asio::cancellation_type type) const { cancel_states{states_}(type); }
 
-  /// Resumes `handler` when the future at `index` is ready.
-  template <class Handler>
-  void wait(std::size_t index, Handler&& handler) const {
+  [[nodiscard]] bool is_ready() const noexcept {
+    return std::all_of(all_.begin(), all_.end(), [](const auto& each) { return each.is_ready(); });
+  }
+  /// Resumes `handler` when all are ready; this may be gone when it returns.
+  void wait(awaitable_handler&& handler) {
     if (states_) {
       auto slot = asio::get_associated_cancellation_slot(handler);
       slot.template emplace<cancel_states>(cancel_states{states_});
     }
-    all_[index].state_->set_awaitable_waiter(std::forward<Handler>(handler));
+    left_.begin(all_.size(), std::move(handler));
+    for (const auto& each : all_) each.state_->set_countdown(left_);
+    left_.count();
   }
+  /// Of a future that is ready.
+  T take(std::size_t index) { return all_[index].state_->take(); }
 
  private:
   struct cancel_states {
@@ -76,12 +83,13 @@ class future_range {
 
   std::vector<future<T>>& all_;
   std::shared_ptr<std::vector<std::weak_ptr<future_state_base>>> states_;
+  countdown left_;
 };
 
-struct wait_in_range {
-  template <class Handler, class T>
-  void operator()(Handler&& handler, const future_range<T>* all, std::size_t index) const {
-    all->wait(index, std::forward<Handler>(handler));
+struct wait_for_range {
+  template <class T>
+  void operator()(awaitable_handler&& handler, future_range<T>* all) const {
+    all->wait(std::move(handler));
   }
 };
 
@@ -122,17 +130,17 @@ asio::awaitable<typename progress::detail::values_of<T>::type> when_all(
     range.watch();
     if (state.cancelled() != asio::cancellation_type::none) range.cancel(state.cancelled());
   }
-  const progress::detail::future_range<T>* in_this_frame = &range;
+  if (!range.is_ready()) {
+    progress::detail::future_range<T>* in_this_frame = &range;
+    co_await asio::async_initiate<const asio::use_awaitable_t<>, void()>(
+        progress::detail::wait_for_range{}, asio::use_awaitable, in_this_frame);
+  }
   for (std::size_t i = 0; i < futures.size(); ++i) {
-    if (!futures[i].is_ready()) {
-      co_await asio::async_initiate<const asio::use_awaitable_t<>, void()>(
-          progress::detail::wait_in_range{}, asio::use_awaitable, in_this_frame, i);
-    }
     try {
       if constexpr (std::is_void_v<T>) {
-        co_await std::move(futures[i]);
+        range.take(i);
       } else {
-        values.push_back(co_await std::move(futures[i]));
+        values.push_back(range.take(i));
       }
     } catch (...) {
       if (!first_error) first_error = std::current_exception();

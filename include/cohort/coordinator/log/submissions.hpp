@@ -321,8 +321,8 @@ class submissions {
   task* first_ = nullptr;
   task* last_ = nullptr;
   std::unordered_map<protocol::name_index, std::size_t> in_use_;  // strict mode
-  protocol::call_site site_;     // of the latest submission
-  const char* file_ = nullptr;  // whose name it has
+  protocol::call_site site_;                                      // of the latest submission
+  const char* file_ = nullptr;                                    // whose name it has
   std::size_t deadlines_ = 0;
   std::uint64_t unsent_ = 0;   // bytes submitted since the last look
   std::size_t completed_ = 0;  // ever

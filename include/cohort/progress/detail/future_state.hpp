@@ -21,12 +21,38 @@
 
 namespace cohort::progress::detail {
 
+using awaitable_handler =
+    typename asio::async_result<asio::use_awaitable_t<>, void()>::handler_type;
+
+/// Resumes a coroutine, in whose frame it lives, once several futures are ready.
+class countdown {
+ public:
+  /// What begins it counts once itself, when it has told all of the futures.
+  void begin(std::size_t futures, awaitable_handler&& waiting) {
+    left_.store(futures + 1, std::memory_order_relaxed);
+    waiting_.emplace(std::move(waiting));
+  }
+  /// The last call ends this. If a future was abandoned, the coroutine is destroyed.
+  void count() {
+    if (left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    auto waiting = std::move(*waiting_);
+    waiting_.reset();
+    if (!is_abandoned_.load(std::memory_order_relaxed)) asio::dispatch(std::move(waiting));
+  }
+  void count_abandoned() noexcept {
+    is_abandoned_.store(true, std::memory_order_relaxed);
+    count();  // dispatches nothing
+  }
+
+ private:
+  std::atomic<std::size_t> left_{0};
+  std::atomic<bool> is_abandoned_{false};
+  std::optional<awaitable_handler> waiting_;
+};
+
 /// The part that does not depend on the result: who waits, and whether MPI still holds the buffers.
 class future_state_base {
  public:
-  using awaitable_handler =
-      typename asio::async_result<asio::use_awaitable_t<>, void()>::handler_type;
-
   [[nodiscard]] bool is_ready() const noexcept {
     return (flags_.load(std::memory_order_acquire) & ready) != 0;
   }
@@ -48,6 +74,9 @@ class future_state_base {
 
   void set_awaitable_waiter(awaitable_handler&& handler) {
     if (!set_waiter(std::move(handler))) resume();
+  }
+  void set_countdown(countdown& all) {
+    if (!set_waiter(&all)) all.count();
   }
 
   /// Called by an operation that has failed, before its handler: what the exception is to say
@@ -128,6 +157,7 @@ class future_state_base {
     set_ready();
     const auto frame = std::move(waiter_);
     waiter_.emplace<std::monostate>();
+    if (auto* const* all = std::get_if<countdown*>(&frame)) (*all)->count_abandoned();
   }
 
   std::exception_ptr error_;
@@ -219,6 +249,7 @@ class future_state_base {
       plain->resume();
       return;
     }
+    if (auto* const* all = std::get_if<countdown*>(&waiter_)) return (*all)->count();
     auto handler = std::move(std::get<awaitable_handler>(waiter_));
     waiter_.emplace<std::monostate>();
     asio::dispatch(std::move(handler));
@@ -230,7 +261,7 @@ class future_state_base {
   std::unique_ptr<asio::any_io_executor> elsewhere_;  // an operation of another library runs there
   asio::cancellation_signal cancellation_;
   mutable std::atomic_flag signal_busy_;
-  std::variant<std::monostate, std::coroutine_handle<>, awaitable_handler> waiter_;
+  std::variant<std::monostate, std::coroutine_handle<>, awaitable_handler, countdown*> waiter_;
 };
 
 template <class T>
