@@ -206,12 +206,14 @@ class handler_operation : public Base {
   void connect_cancellation(engine& by, bool borrows) {
     auto slot = asio::get_associated_cancellation_slot(handler_);
     has_slot_ = slot.is_connected();
-    if (has_slot_) emplace(slot);
     if constexpr (fills_future) {
       future()->belongs_to(by, *this, borrows);
       // A dropped future cancels too, whatever slot was bound.
-      if (auto own = future()->slot(); own != slot) emplace(own);
+      future()->cancels(&self(), cancel_derived);
+      has_slot_ = has_slot_ && slot != future()->slot();
     }
+    if (has_slot_)
+      slot.template emplace<detail::on_cancel>(detail::on_cancel{&self(), cancel_derived});
   }
 
   /// False after \ref detach.
@@ -230,20 +232,12 @@ class handler_operation : public Base {
   }
   Derived& self() noexcept { return static_cast<Derived&>(*this); }
 
-  template <class Slot>
-  void emplace(Slot& slot) {
-    const auto cancel = [](void* of, asio::cancellation_type type) {
-      static_cast<Derived*>(of)->cancel(type);
-    };
-    slot.template emplace<detail::on_cancel>(detail::on_cancel{&self(), cancel});
+  static void cancel_derived(void* of, asio::cancellation_type type) {
+    static_cast<Derived*>(of)->cancel(type);
   }
   void disconnect_cancellation() {
-    auto slot = asio::get_associated_cancellation_slot(handler_);
-    if constexpr (fills_future) {
-      future()->clear_cancellation();  // its owner may cancel on another thread
-      if (slot == future()->slot()) return;
-    }
-    if (has_slot_) slot.clear();
+    if constexpr (fills_future) future()->clear_cancellation();  // its owner may on another thread
+    if (has_slot_) asio::get_associated_cancellation_slot(handler_).clear();
   }
 
   // Where the handler is not called, the context is going away, and the slot's signal and the
@@ -315,8 +309,8 @@ template <class Derived, class Handler, class Base>
 template <class... Arguments>
 operation* handler_operation<Derived, Handler, Base>::detach(engine& by,
                                                              std::tuple<Arguments...> arguments) {
-  asio::get_associated_cancellation_slot(handler_).clear();
-  if constexpr (fills_future) future()->slot().clear();  // a canceller holds its lock
+  if (has_slot_) asio::get_associated_cancellation_slot(handler_).clear();
+  if constexpr (fills_future) future()->forget_canceller();  // a canceller holds its lock
   const allocator memory = memory_of(handler_);
   operation* const farewell = handler_delivery<Handler, Arguments...>::make(
       handler_, by, std::move(executor_), std::move(arguments));

@@ -106,13 +106,22 @@ class future_state_base {
     if (state->is_ready()) return;
     const auto where = state->elsewhere();
     if (!where) return state->emit(type);
-    where->execute([state, type] { state->cancellation_.emit(type); });
+    where->execute([state, type] { state->emit_here(type); });
+  }
+  /// How an operation of ours is cancelled, with a type that is not `none`. Others use the slot,
+  /// which costs an allocation.
+  using canceller = void (*)(void* of, asio::cancellation_type);
+  void cancels(void* of, canceller by) noexcept {
+    cancelled_ = of;
+    canceller_ = by;
   }
   /// The operation says that it cannot be cancelled any more.
   void clear_cancellation() noexcept {
     const signal_lock hold(signal_busy_);
-    cancellation_.slot().clear();
+    forget_canceller();
   }
+  /// The same inside a cancellation.
+  void forget_canceller() noexcept { canceller_ = nullptr; }
   [[nodiscard]] asio::cancellation_slot slot() noexcept { return cancellation_.slot(); }
 
   /// The plain coroutine that waits is destroyed: it must not be resumed.
@@ -200,7 +209,11 @@ class future_state_base {
 
   void emit(asio::cancellation_type type) {
     const signal_lock hold(signal_busy_);
-    cancellation_.emit(type);
+    emit_here(type);
+  }
+  void emit_here(asio::cancellation_type type) {
+    if (canceller_ == nullptr) return cancellation_.emit(type);
+    if (type != asio::cancellation_type::none) canceller_(cancelled_, type);
   }
 
   [[nodiscard]] std::optional<asio::any_io_executor> elsewhere() const {
@@ -260,6 +273,8 @@ class future_state_base {
   engine* engine_ = nullptr;
   std::unique_ptr<asio::any_io_executor> elsewhere_;  // an operation of another library runs there
   asio::cancellation_signal cancellation_;
+  void* cancelled_ = nullptr;
+  canceller canceller_ = nullptr;
   mutable std::atomic_flag signal_busy_;
   std::variant<std::monostate, std::coroutine_handle<>, awaitable_handler, countdown*> waiter_;
 };
