@@ -96,22 +96,17 @@ COHORT_INLINE bool sequence::forget(const comm::request_operation& op) noexcept 
 
 // ---- what must be equal on all ranks -----------------------------------------------------------
 
-/// Numbers below 16: of none, of those of MPI, and of all others together.
+/// That of the reduction, in four bits; of one of the program's own the highest.
 inline std::uint8_t number_of(MPI_Op operation) noexcept {
-  const std::array<MPI_Op, 13> all{MPI_OP_NULL, MPI_SUM,    MPI_PROD,  MPI_MIN,  MPI_MAX,
-                                   MPI_LAND,    MPI_LOR,    MPI_LXOR,  MPI_BAND, MPI_BOR,
-                                   MPI_BXOR,    MPI_MINLOC, MPI_MAXLOC};
-  return static_cast<std::uint8_t>(std::find(all.begin(), all.end(), operation) - all.begin());
+  // In the order of `reduction_code`. An average is a sum here.
+  const std::array<MPI_Op, 14> all{MPI_OP_NULL, MPI_SUM,  MPI_OP_NULL, MPI_PROD,   MPI_MIN,
+                                   MPI_MAX,     MPI_LAND, MPI_LOR,     MPI_LXOR,   MPI_BAND,
+                                   MPI_BOR,     MPI_BXOR, MPI_MINLOC,  MPI_MAXLOC};
+  const auto found = std::find(all.begin(), all.end(), operation);
+  return found == all.end() ? 15 : static_cast<std::uint8_t>(found - all.begin());
 }
-inline std::string_view operation_name(std::uint8_t number) noexcept {
-  constexpr std::array<std::string_view, 14> names{"none",       "sum",
-                                                   "product",    "min",
-                                                   "max",        "logical_and",
-                                                   "logical_or", "logical_xor",
-                                                   "bit_and",    "bit_or",
-                                                   "bit_xor",    "min_loc",
-                                                   "max_loc",    "one of the program's"};
-  return names[std::min<std::size_t>(number, names.size() - 1)];
+inline std::string operation_name(std::uint8_t number) {
+  return number == 15 ? "one of the program's" : name_of(static_cast<reduction_code>(number));
 }
 
 COHORT_INLINE call_mark::call_mark(const comm::collective_call& call, std::size_t size) noexcept {
