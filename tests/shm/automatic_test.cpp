@@ -248,12 +248,13 @@ TEST_CASE("where one rank has no memory left for it, all go through MPI, and one
         const cohort::log::capture lines;
         std::optional<shm::detail::automatic_memory> taken;
         const int poor = world.size() - 1;
-        if (world.rank() == poor) taken.emplace(shm::detail::automatic_memory::most);
+        const std::size_t most = 64 << 20;  // unless something else is said
+        if (world.rank() == poor) taken.emplace(most, most);
         co_await many_barriers(world);
         CHECK(world.stats().backend.empty());
         if (world.rank() == poor) {
           CHECK(lines.contains("rank " + std::to_string(poor) +
-                               ": this process has no more than 64 MiB"));
+                               ": this process has no more than 67108864 bytes"));
         }
         taken.reset();
         co_await cohort_test::meet(world);
@@ -262,6 +263,54 @@ TEST_CASE("where one rank has no memory left for it, all go through MPI, and one
         CHECK(next.stats().backend == "shm");
       },
       choosing());
+}
+
+TEST_CASE("shared memory is chosen while the process may have it, to the byte", "[shm]") {
+  using namespace automatic_test;
+  using shm::detail::automatic_memory;
+  std::size_t needed = 0;
+  const auto try_with = [&needed](std::size_t most, bool suffices) {
+    auto options = choosing();
+    options.shared_memory = most;
+    on_world(
+        [&needed, suffices](communicator world) -> asio::awaitable<void> {
+          const std::size_t before = automatic_memory::used();
+          if (suffices) {
+            co_await until_chosen(world);
+            needed = automatic_memory::used() - before;
+          } else {
+            co_await many_barriers(world);
+            CHECK(world.stats().backend.empty());
+          }
+        },
+        options);
+  };
+  const std::size_t before = automatic_memory::used();
+  try_with(before + (64 << 20), true);
+  CHECK(automatic_memory::used() == before);
+  const std::size_t one = needed;
+  try_with(before + one, true);
+  CHECK(needed == one);
+  try_with(before + one - (one == 0 ? 0 : 1), false);
+  try_with(0, false);
+}
+
+TEST_CASE("COHORT_SHM_MEMORY says how much shared memory is chosen", "[shm]") {
+  using namespace automatic_test;
+  for (const char* said : {"much", "1M", "-1"}) {
+    ::setenv("COHORT_SHM_MEMORY", said, 1);
+    asio::io_context io;
+    CHECK_THROWS_WITH(communicator(io),
+                      Catch::Matchers::ContainsSubstring("COHORT_SHM_MEMORY=" + std::string(said)));
+  }
+  ::setenv("COHORT_SHM_MEMORY", "1000", 1);
+  on_world(
+      [](communicator world) -> asio::awaitable<void> {
+        co_await many_barriers(world);
+        CHECK(world.stats().backend.empty());
+      },
+      choosing());
+  ::unsetenv("COHORT_SHM_MEMORY");
 }
 
 TEST_CASE("a context that goes away while shared memory is opened", "[shm]") {

@@ -22,6 +22,8 @@ namespace cohort::shm::detail {
 
 /// Buffers of a rank in a sequence.
 inline constexpr std::size_t depth = 4;
+/// Calls up to so many bytes are laid down when they begin.
+inline constexpr std::size_t laid_at_once = 8 * 1024;
 
 /// What must be equal on all ranks, as far as it has room in eight bytes.
 struct call_mark {

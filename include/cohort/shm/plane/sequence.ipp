@@ -53,7 +53,7 @@ COHORT_INLINE void sequence::push(const comm::collective_call& call, std::size_t
   }
   const bool is_first = entered_ - ended_ == calls_.size() - first_;
   calls_.push_back(std::move(one));
-  if (is_first && call.count * size <= whole_up_to_) lay();
+  if (is_first && call.count * size <= laid_at_once) lay();
 }
 
 COHORT_INLINE bool sequence::all_reached(counter which, std::uint64_t number,
