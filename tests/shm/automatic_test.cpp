@@ -295,6 +295,39 @@ TEST_CASE("shared memory is chosen while the process may have it, to the byte", 
   try_with(0, false);
 }
 
+TEST_CASE("large blocks for each rank go through MPI where nobody has asked for memory", "[shm]") {
+  using namespace automatic_test;
+  on_world(
+      [](communicator world) -> asio::awaitable<void> {
+        co_await until_chosen(world);
+        const auto ranks = static_cast<std::size_t>(world.size());
+        const auto taken = [](const communicator& by, std::uint64_t before) {
+          return by.stats().by_backend.operations != before;
+        };
+        for (const std::size_t block : {std::size_t{128} << 10U, (std::size_t{128} << 10U) + 1}) {
+          const std::vector<char> mine(block * ranks, static_cast<char>(world.rank()));
+          std::vector<char> all(block * ranks);
+          const std::uint64_t before = world.stats().by_backend.operations;
+          co_await cohort::all_to_all(world, mine, all);
+          CHECK(taken(world, before) == (ranks > 1 && block == 128 << 10));
+          for (std::size_t rank = 0; rank < ranks; ++rank) {
+            CHECK(all[rank * block + block - 1] == static_cast<char>(rank));
+          }
+        }
+        for (const std::size_t block : {std::size_t{512} << 10U, (std::size_t{512} << 10U) + 1}) {
+          const std::vector<char> mine(block, static_cast<char>(world.rank()));
+          std::vector<char> all(block * ranks);
+          const std::uint64_t before = world.stats().by_backend.operations;
+          co_await cohort::all_gather(world, mine, all);
+          CHECK(taken(world, before) == (ranks > 2 || (ranks == 2 && block == 512 << 10)));
+          for (std::size_t rank = 0; rank < ranks; ++rank) {
+            CHECK(all[rank * block + block - 1] == static_cast<char>(rank));
+          }
+        }
+      },
+      choosing());
+}
+
 TEST_CASE("COHORT_SHM_MEMORY says how much shared memory is chosen", "[shm]") {
   using namespace automatic_test;
   for (const char* said : {"much", "1M", "-1"}) {

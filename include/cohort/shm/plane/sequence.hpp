@@ -68,10 +68,10 @@ class sequence {
     return (sizeof(progress_line) + depth * chunk) * ranks;
   }
   /// `memory` is of zeros before the first rank uses it.
-  /// `only_own_loops`: reductions that MPI_Reduce_local would do are not taken, for outside the
-  /// loop nobody may call MPI.
+  /// `is_chosen`: nobody has asked for it. Then it does not take what MPI is quicker at, nor
+  /// reductions that MPI_Reduce_local would do, for outside the loop nobody may call MPI.
   sequence(std::span<std::byte> memory, std::size_t rank, std::size_t ranks, std::size_t chunk,
-           std::size_t whole_up_to, bool only_own_loops);
+           std::size_t whole_up_to, bool is_chosen);
 
   /// Whether the call is one for it, by what is equal on all ranks.
   [[nodiscard]] bool takes(const comm::collective_call& call) const noexcept;
@@ -170,7 +170,7 @@ class sequence {
   std::size_t ranks_;
   std::size_t chunk_;
   std::size_t whole_up_to_;
-  bool only_own_loops_;
+  bool is_chosen_;
   std::vector<pending_call> calls_;  // from first_ on
   std::size_t first_ = 0;
   std::size_t forgotten_ = 0;

@@ -16,22 +16,30 @@
 namespace cohort::shm::detail {
 
 COHORT_INLINE sequence::sequence(std::span<std::byte> memory, std::size_t rank, std::size_t ranks,
-                                 std::size_t chunk, std::size_t whole_up_to, bool only_own_loops)
+                                 std::size_t chunk, std::size_t whole_up_to, bool is_chosen)
     : lines_(reinterpret_cast<progress_line*>(memory.data()), ranks),
       buffers_(memory.data() + ranks * sizeof(progress_line)),
       rank_(rank),
       ranks_(ranks),
       chunk_(chunk),
       whole_up_to_(std::min(whole_up_to, chunk)),
-      only_own_loops_(only_own_loops),
+      is_chosen_(is_chosen),
       sources_(ranks),
       result_(whole_up_to_),
       scratch_(chunk) {}
 
+/// Large blocks that MPI copies once, from one process to the other, and this twice, through its
+/// buffers. The sizes are measured: docs/design/planes.md.
+inline bool is_quicker_by_mpi(op_kind kind, std::size_t bytes, std::size_t ranks) noexcept {
+  if (kind == op_kind::all_to_all) return bytes > 128 * 1024;
+  return kind == op_kind::all_gather && ranks == 2 && bytes > 512 * 1024;
+}
+
 COHORT_INLINE bool sequence::takes(const comm::collective_call& call) const noexcept {
   const std::size_t size = block_size(call.type);
+  if (is_chosen_ && is_quicker_by_mpi(call.kind, call.count * size, ranks_)) return false;
   if (!is_reduction(call.kind)) return size != 0;  // divided in bytes
-  if (only_own_loops_ && !reducer(call.type, call.op).is_plain()) return false;
+  if (is_chosen_ && !reducer(call.type, call.op).is_plain()) return false;
   return size != 0 && size * pieces(call.kind, ranks_) <= chunk_;
 }
 
