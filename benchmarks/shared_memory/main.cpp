@@ -81,13 +81,12 @@ asio::awaitable<result> race(cohort::communicator world, cohort::communicator sh
   co_return all;
 }
 
-/// A sum of `bytes` as copies of so many bytes each, by every rank: docs/design/planes.md.
-double floor_of_sum(double bytes, double ranks, const copy_speeds& speed, bool is_across) {
-  const double copied = bytes * (ranks - 1) / ranks;  // laid down
-  const double across = 2 * copied;                   // read by others: parts, and sums
-  const double own = 2 * bytes / ranks;               // the sum of a share, written twice
-  if (!is_across) return (copied + own / 2 + across / 2) / speed.own;
-  return copied / speed.own + across / speed.across;
+/// Nanoseconds of a sum of `bytes`, if nothing cost but the copies of what every rank must move:
+/// docs/design/planes.md. Half of it is read where another rank has just written it.
+double floor_of_sum(double bytes, double ranks, double own_speed, double across_speed) {
+  const double all = bytes * (5 * ranks - 2) / (2 * ranks);
+  const double across = bytes * 2 * (ranks - 1) / ranks;
+  return (all - across) / own_speed + across / across_speed;
 }
 
 asio::awaitable<void> sums(cohort::communicator world, cohort::communicator shared,
@@ -112,8 +111,8 @@ asio::awaitable<void> sums(cohort::communicator world, cohort::communicator shar
                   bench::percentile(ratio, 0.75));
     }
     std::printf("  %6.1f %6.1f %6.2f %6.2f %6.0f\n", speed.own, speed.across,
-                floor_of_sum(size, world.size(), speed, false) / taken,
-                floor_of_sum(size, world.size(), speed, true) / taken, line);
+                floor_of_sum(size, world.size(), speed.own, speed.own) / taken,
+                floor_of_sum(size, world.size(), speed.own, speed.across) / taken, line);
     std::fflush(stdout);
   }
 }
