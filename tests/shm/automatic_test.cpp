@@ -248,12 +248,13 @@ TEST_CASE("where one rank has no memory left for it, all go through MPI, and one
         const cohort::log::capture lines;
         std::optional<shm::detail::automatic_memory> taken;
         const int poor = world.size() - 1;
-        if (world.rank() == poor) taken.emplace(shm::detail::automatic_memory::most);
+        const std::size_t most = 64 << 20;  // unless something else is said
+        if (world.rank() == poor) taken.emplace(most, most);
         co_await many_barriers(world);
         CHECK(world.stats().backend.empty());
         if (world.rank() == poor) {
           CHECK(lines.contains("rank " + std::to_string(poor) +
-                               ": this process has no more than 64 MiB"));
+                               ": this process has no more than 67108864 bytes"));
         }
         taken.reset();
         co_await cohort_test::meet(world);
@@ -262,6 +263,87 @@ TEST_CASE("where one rank has no memory left for it, all go through MPI, and one
         CHECK(next.stats().backend == "shm");
       },
       choosing());
+}
+
+TEST_CASE("shared memory is chosen while the process may have it, to the byte", "[shm]") {
+  using namespace automatic_test;
+  using shm::detail::automatic_memory;
+  std::size_t needed = 0;
+  const auto try_with = [&needed](std::size_t most, bool suffices) {
+    auto options = choosing();
+    options.shared_memory = most;
+    on_world(
+        [&needed, suffices](communicator world) -> asio::awaitable<void> {
+          const std::size_t before = automatic_memory::used();
+          if (suffices) {
+            co_await until_chosen(world);
+            needed = automatic_memory::used() - before;
+          } else {
+            co_await many_barriers(world);
+            CHECK(world.stats().backend.empty());
+          }
+        },
+        options);
+  };
+  const std::size_t before = automatic_memory::used();
+  try_with(before + (64 << 20), true);
+  CHECK(automatic_memory::used() == before);
+  const std::size_t one = needed;
+  try_with(before + one, true);
+  CHECK(needed == one);
+  try_with(before + one - (one == 0 ? 0 : 1), false);
+  try_with(0, false);
+}
+
+TEST_CASE("large blocks for each rank go through MPI where nobody has asked for memory", "[shm]") {
+  using namespace automatic_test;
+  on_world(
+      [](communicator world) -> asio::awaitable<void> {
+        co_await until_chosen(world);
+        const auto ranks = static_cast<std::size_t>(world.size());
+        const auto taken = [](const communicator& by, std::uint64_t before) {
+          return by.stats().by_backend.operations != before;
+        };
+        for (const std::size_t block : {std::size_t{128} << 10U, (std::size_t{128} << 10U) + 1}) {
+          const std::vector<char> mine(block * ranks, static_cast<char>(world.rank()));
+          std::vector<char> all(block * ranks);
+          const std::uint64_t before = world.stats().by_backend.operations;
+          co_await cohort::all_to_all(world, mine, all);
+          CHECK(taken(world, before) == (ranks > 1 && block == 128 << 10));
+          for (std::size_t rank = 0; rank < ranks; ++rank) {
+            CHECK(all[rank * block + block - 1] == static_cast<char>(rank));
+          }
+        }
+        for (const std::size_t block : {std::size_t{512} << 10U, (std::size_t{512} << 10U) + 1}) {
+          const std::vector<char> mine(block, static_cast<char>(world.rank()));
+          std::vector<char> all(block * ranks);
+          const std::uint64_t before = world.stats().by_backend.operations;
+          co_await cohort::all_gather(world, mine, all);
+          CHECK(taken(world, before) == (ranks > 2 || (ranks == 2 && block == 512 << 10)));
+          for (std::size_t rank = 0; rank < ranks; ++rank) {
+            CHECK(all[rank * block + block - 1] == static_cast<char>(rank));
+          }
+        }
+      },
+      choosing());
+}
+
+TEST_CASE("COHORT_SHM_MEMORY says how much shared memory is chosen", "[shm]") {
+  using namespace automatic_test;
+  for (const char* said : {"much", "1M", "-1"}) {
+    ::setenv("COHORT_SHM_MEMORY", said, 1);
+    asio::io_context io;
+    CHECK_THROWS_WITH(communicator(io),
+                      Catch::Matchers::ContainsSubstring("COHORT_SHM_MEMORY=" + std::string(said)));
+  }
+  ::setenv("COHORT_SHM_MEMORY", "1000", 1);
+  on_world(
+      [](communicator world) -> asio::awaitable<void> {
+        co_await many_barriers(world);
+        CHECK(world.stats().backend.empty());
+      },
+      choosing());
+  ::unsetenv("COHORT_SHM_MEMORY");
 }
 
 TEST_CASE("a context that goes away while shared memory is opened", "[shm]") {

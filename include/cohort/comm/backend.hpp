@@ -170,6 +170,7 @@ class backend_maker {
 struct backend_wish {
   std::uint32_t orders = 1;      ///< see collective_call
   std::size_t bytes_beside = 0;  ///< a multiple of 64
+  std::size_t memory = 0;        ///< communicator_options::shared_memory
 };
 
 /// Makes the maker for one of `ranks` of a communicator on `engine`.

@@ -68,6 +68,7 @@ template <std::same_as<communicator> Communicator>
 progress::look_task<backend_offer> offer_backend(Communicator over, MPI_Comm beside,
                                                  backend_wish wish) {
   const int rank = over.rank();
+  wish.memory = *over.state()->options.shared_memory;
   backend_offer mine;
   bool failed = false;
   const auto attempt = [&](auto action) {

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -42,13 +43,17 @@ enum class device_memory : std::uint8_t {
   refused      ///< they are an error
 };
 
-/// Must be equal on all ranks of the communicator, but for `device_memory`.
+/// Must be equal on all ranks of the communicator, but for `device_memory` and `shared_memory`.
 struct communicator_options {
   cohort::checks checks = cohort::checks::local;
   cohort::on_deadline on_deadline = cohort::on_deadline::report;
   cohort::device_memory device_memory = cohort::device_memory::staged;
   /// With `checks::cross_rank` it is MPI.
   cohort::backend_choice backend = cohort::backend_choice::environment;
+  /// Bytes of memory that this process may have for backends which it chooses, all together, when
+  /// it opens that of this communicator. Where that would need more, MPI does the collectives, on
+  /// all ranks. Empty: `COHORT_SHM_MEMORY`, or 64 MiB.
+  std::optional<std::size_t> shared_memory = std::nullopt;
 };
 
 /// What a communicator has started on this rank since it was made.

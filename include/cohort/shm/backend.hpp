@@ -31,10 +31,10 @@ namespace cohort::shm {
 struct backend_options {
   /// Bytes that a rank lays down at a time; a multiple of 64 from 1 KiB to 64 MiB. A rank has four
   /// such buffers for each of `orders`, all together in one segment.
-  std::size_t chunk = 256 * 1024;
+  std::size_t chunk = 128 * 1024;
   /// Up to here every rank reduces everything itself, which saves a round of waiting; above, a rank
   /// reduces its share.
-  std::size_t whole_up_to = 8 * 1024;
+  std::size_t whole_up_to = 1024;
   /// Independent sequences of collectives, see comm::collective_call::order: 1 suffices for a
   /// communicator's own verbs, a coordinator uses 3.
   std::uint32_t orders = 3;

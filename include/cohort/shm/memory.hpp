@@ -92,13 +92,13 @@ namespace detail {
 /// A part of the memory that this process has for backends that nobody has asked for.
 class automatic_memory {
  public:
-  static constexpr std::size_t most = std::size_t{64} << 20U;
-
-  /// Throws cohort::error where the process has no more of it.
-  explicit automatic_memory(std::size_t bytes);
+  /// Throws cohort::error where the process would have more than `most`.
+  automatic_memory(std::size_t bytes, std::size_t most);
   automatic_memory(const automatic_memory&) = delete;
   automatic_memory& operator=(const automatic_memory&) = delete;
   ~automatic_memory();
+  /// Of the process.
+  [[nodiscard]] static std::size_t used() noexcept;
 
  private:
   std::size_t bytes_;

@@ -20,6 +20,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -172,6 +173,21 @@ COHORT_INLINE backend_choice choice_of(const communicator_options& options) {
   return said == "auto" ? backend_choice::automatic : backend_choice::mpi;
 }
 
+/// The same for the bytes of such a backend.
+COHORT_INLINE std::size_t memory_of(const communicator_options& options) {
+  if (options.shared_memory) return *options.shared_memory;
+  const char* text = std::getenv("COHORT_SHM_MEMORY");
+  if (text == nullptr || *text == '\0') return std::size_t{64} << 20U;
+  const std::string_view said = text;
+  std::size_t bytes = 0;
+  const auto [stop, failed] = std::from_chars(said.data(), said.data() + said.size(), bytes);
+  if (failed != std::errc{} || stop != said.data() + said.size()) {
+    throw error(errc::invalid_argument,
+                "COHORT_SHM_MEMORY=" + std::string(said) + " is no number of bytes");
+  }
+  return bytes;
+}
+
 COHORT_INLINE void communicator_state::open(mpi::comm data_, mpi::comm exchange_,
                                             const communicator_options& options_) {
   data = std::move(data_);
@@ -299,6 +315,7 @@ communicator::communicator(Context& io, MPI_Comm original, const communicator_op
   comm::on_all_or_none(exchange, [&] {
     auto& source = asio::use_service<comm::request_source>(io);
     resolved.backend = comm::choice_of(options);
+    resolved.shared_memory = comm::memory_of(options);
     const bool may_choose = resolved.backend == backend_choice::automatic &&
                             comm::node_backend_maker.load() != nullptr &&
                             !comm::has_staged_verbs.load();

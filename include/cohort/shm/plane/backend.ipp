@@ -498,10 +498,11 @@ class automatic_maker final : public comm::backend_maker {
                true, wish.bytes_beside),
         beside_(wish.bytes_beside),
         bytes_(wish.orders * sequence::bytes(1, backend_options().chunk) +
-               wish.bytes_beside / static_cast<std::size_t>(ranks)) {}
+               wish.bytes_beside / static_cast<std::size_t>(ranks)),
+        most_(wish.memory) {}
 
   address begin() override {
-    share_ = std::make_shared<automatic_memory>(bytes_);
+    share_ = std::make_shared<automatic_memory>(bytes_, most_);
     const segment::address where = maker_.begin();
     address packed{};
     static_assert(sizeof where <= sizeof packed);
@@ -509,7 +510,7 @@ class automatic_maker final : public comm::backend_maker {
     return packed;
   }
   void join(const address& of) override {
-    share_ = std::make_shared<automatic_memory>(bytes_);
+    share_ = std::make_shared<automatic_memory>(bytes_, most_);
     segment::address where;
     std::memcpy(&where, of.data(), sizeof where);
     maker_.join(where);
@@ -525,6 +526,7 @@ class automatic_maker final : public comm::backend_maker {
   plane_maker maker_;
   std::size_t beside_;
   std::size_t bytes_;
+  std::size_t most_;
   std::shared_ptr<automatic_memory> share_;
 };
 

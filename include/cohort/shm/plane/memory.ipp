@@ -258,19 +258,21 @@ COHORT_INLINE void reducer::operator()(std::byte* out, std::span<const std::byte
 
 namespace detail {
 
-inline std::atomic<std::size_t>& automatic_memory_used() noexcept {
+inline std::atomic<std::size_t>& all_automatic_memory() noexcept {
   static std::atomic<std::size_t> all{0};
   return all;
 }
 
-COHORT_INLINE automatic_memory::automatic_memory(std::size_t bytes) : bytes_(bytes) {
-  if (automatic_memory_used().fetch_add(bytes) + bytes <= most) return;
-  automatic_memory_used().fetch_sub(bytes);
-  throw error(errc::invalid_argument, "this process has no more than " +
-                                          std::to_string(most >> 20U) +
-                                          " MiB for backends that are chosen by themselves");
+COHORT_INLINE automatic_memory::automatic_memory(std::size_t bytes, std::size_t most)
+    : bytes_(bytes) {
+  if (all_automatic_memory().fetch_add(bytes) + bytes <= most) return;
+  all_automatic_memory().fetch_sub(bytes);
+  throw error(errc::invalid_argument,
+              "this process has no more than " + std::to_string(most) +
+                  " bytes for backends that are chosen by themselves (COHORT_SHM_MEMORY)");
 }
-COHORT_INLINE automatic_memory::~automatic_memory() { automatic_memory_used().fetch_sub(bytes_); }
+COHORT_INLINE automatic_memory::~automatic_memory() { all_automatic_memory().fetch_sub(bytes_); }
+COHORT_INLINE std::size_t automatic_memory::used() noexcept { return all_automatic_memory(); }
 
 }  // namespace detail
 

@@ -22,6 +22,8 @@ namespace cohort::shm::detail {
 
 /// Buffers of a rank in a sequence.
 inline constexpr std::size_t depth = 4;
+/// Calls up to so many bytes are laid down when they begin.
+inline constexpr std::size_t laid_at_once = 8 * 1024;
 
 /// What must be equal on all ranks, as far as it has room in eight bytes.
 struct call_mark {
@@ -66,10 +68,10 @@ class sequence {
     return (sizeof(progress_line) + depth * chunk) * ranks;
   }
   /// `memory` is of zeros before the first rank uses it.
-  /// `only_own_loops`: reductions that MPI_Reduce_local would do are not taken, for outside the
-  /// loop nobody may call MPI.
+  /// `is_chosen`: nobody has asked for it. Then it does not take what MPI is quicker at, nor
+  /// reductions that MPI_Reduce_local would do, for outside the loop nobody may call MPI.
   sequence(std::span<std::byte> memory, std::size_t rank, std::size_t ranks, std::size_t chunk,
-           std::size_t whole_up_to, bool only_own_loops);
+           std::size_t whole_up_to, bool is_chosen);
 
   /// Whether the call is one for it, by what is equal on all ranks.
   [[nodiscard]] bool takes(const comm::collective_call& call) const noexcept;
@@ -121,6 +123,12 @@ class sequence {
     bool last = false;
   };
 
+  /// The part of a chunk that a rank reduces: elements of it.
+  struct share {
+    std::size_t begin;
+    std::size_t end;
+  };
+
   /// Into how many blocks, one for each rank, a rank's buffer is divided.
   [[nodiscard]] static std::size_t pieces(op_kind kind, std::size_t ranks) noexcept {
     return is_divided(kind) ? ranks : 1;
@@ -134,18 +142,27 @@ class sequence {
   /// Whether all ranks' counter has reached a number; `known` is what the last look found.
   [[nodiscard]] bool all_reached(counter which, std::uint64_t number,
                                  std::uint64_t& known) const noexcept;
-  /// The part of a chunk that a rank reduces: elements, from the first.
-  [[nodiscard]] std::size_t share_begin(std::size_t rank, std::size_t count,
-                                        std::size_t size) const noexcept;
+  [[nodiscard]] share share_of(std::size_t rank, const chunk_of& one,
+                               std::size_t size) const noexcept;
+  /// Where a rank puts the sum of its share. Of two ranks it is the other that wants it, and it
+  /// gets it where it has laid its part down: so a cache line goes to and fro between two cores,
+  /// and is never in the way of a second one.
+  [[nodiscard]] std::byte* result_of(std::size_t rank, std::uint64_t chunk) const noexcept {
+    return buffer(ranks_ == 2 ? 1 - rank : rank, chunk);
+  }
+  /// Of this rank.
+  [[nodiscard]] const std::byte* own_input(const comm::collective_call& what) const;
   /// Whether all ranks have begun the same call with this chunk.
   [[nodiscard]] bool all_agree(const chunk_of& one);
   bool lay(bool aside = false);
   void lay_down(const pending_call& call, const chunk_of& one, std::byte* to) const;
   bool reduce(bool aside);
+  void reduce_share(pending_call& call, const chunk_of& one);
   bool finish(std::vector<ended_call>& ended, bool aside);
   void run(pending_call& call, std::byte* out, std::size_t count);
   void copy_out(pending_call& call, const chunk_of& one, std::uint64_t number);
-  void gather_sources(std::uint64_t chunk, std::size_t offset);
+  /// `own`: where this rank's part is if it has not laid it down.
+  void gather_sources(std::uint64_t chunk, std::size_t offset, const std::byte* own);
 
   std::span<progress_line> lines_;
   std::byte* buffers_;
@@ -153,7 +170,7 @@ class sequence {
   std::size_t ranks_;
   std::size_t chunk_;
   std::size_t whole_up_to_;
-  bool only_own_loops_;
+  bool is_chosen_;
   std::vector<pending_call> calls_;  // from first_ on
   std::size_t first_ = 0;
   std::size_t forgotten_ = 0;

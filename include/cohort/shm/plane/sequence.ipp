@@ -16,22 +16,30 @@
 namespace cohort::shm::detail {
 
 COHORT_INLINE sequence::sequence(std::span<std::byte> memory, std::size_t rank, std::size_t ranks,
-                                 std::size_t chunk, std::size_t whole_up_to, bool only_own_loops)
+                                 std::size_t chunk, std::size_t whole_up_to, bool is_chosen)
     : lines_(reinterpret_cast<progress_line*>(memory.data()), ranks),
       buffers_(memory.data() + ranks * sizeof(progress_line)),
       rank_(rank),
       ranks_(ranks),
       chunk_(chunk),
       whole_up_to_(std::min(whole_up_to, chunk)),
-      only_own_loops_(only_own_loops),
+      is_chosen_(is_chosen),
       sources_(ranks),
       result_(whole_up_to_),
       scratch_(chunk) {}
 
+/// Large blocks that MPI copies once, from one process to the other, and this twice, through its
+/// buffers. The sizes are measured: docs/design/planes.md.
+inline bool is_quicker_by_mpi(op_kind kind, std::size_t bytes, std::size_t ranks) noexcept {
+  if (kind == op_kind::all_to_all) return bytes > 128 * 1024;
+  return kind == op_kind::all_gather && ranks == 2 && bytes > 512 * 1024;
+}
+
 COHORT_INLINE bool sequence::takes(const comm::collective_call& call) const noexcept {
   const std::size_t size = block_size(call.type);
+  if (is_chosen_ && is_quicker_by_mpi(call.kind, call.count * size, ranks_)) return false;
   if (!is_reduction(call.kind)) return size != 0;  // divided in bytes
-  if (only_own_loops_ && !reducer(call.type, call.op).is_plain()) return false;
+  if (is_chosen_ && !reducer(call.type, call.op).is_plain()) return false;
   return size != 0 && size * pieces(call.kind, ranks_) <= chunk_;
 }
 
@@ -53,7 +61,7 @@ COHORT_INLINE void sequence::push(const comm::collective_call& call, std::size_t
   }
   const bool is_first = entered_ - ended_ == calls_.size() - first_;
   calls_.push_back(std::move(one));
-  if (is_first && call.count * size <= whole_up_to_) lay();
+  if (is_first && call.count * size <= laid_at_once) lay();
 }
 
 COHORT_INLINE bool sequence::all_reached(counter which, std::uint64_t number,
@@ -68,11 +76,12 @@ COHORT_INLINE bool sequence::all_reached(counter which, std::uint64_t number,
   return true;
 }
 
-COHORT_INLINE std::size_t sequence::share_begin(std::size_t rank, std::size_t count,
-                                                std::size_t size) const noexcept {
+COHORT_INLINE sequence::share sequence::share_of(std::size_t rank, const chunk_of& one,
+                                                 std::size_t size) const noexcept {
   // Whole cache lines, so that two ranks never write to one.
   const std::size_t line = std::max<std::size_t>(packs::line / size, 1);
-  return std::min(rank * packs::aligned((count + ranks_ - 1) / ranks_, line), count);
+  const std::size_t each = packs::aligned((one.count + ranks_ - 1) / ranks_, line);
+  return {std::min(rank * each, one.count), std::min((rank + 1) * each, one.count)};
 }
 
 COHORT_INLINE unsigned sequence::advance(std::vector<ended_call>& ended, bool aside) {
@@ -96,22 +105,17 @@ COHORT_INLINE bool sequence::forget(const comm::request_operation& op) noexcept 
 
 // ---- what must be equal on all ranks -----------------------------------------------------------
 
-/// Numbers below 16: of none, of those of MPI, and of all others together.
+/// That of the reduction, in four bits; of one of the program's own the highest.
 inline std::uint8_t number_of(MPI_Op operation) noexcept {
-  const std::array<MPI_Op, 13> all{MPI_OP_NULL, MPI_SUM,    MPI_PROD,  MPI_MIN,  MPI_MAX,
-                                   MPI_LAND,    MPI_LOR,    MPI_LXOR,  MPI_BAND, MPI_BOR,
-                                   MPI_BXOR,    MPI_MINLOC, MPI_MAXLOC};
-  return static_cast<std::uint8_t>(std::find(all.begin(), all.end(), operation) - all.begin());
+  // In the order of `reduction_code`. An average is a sum here.
+  const std::array<MPI_Op, 14> all{MPI_OP_NULL, MPI_SUM,  MPI_OP_NULL, MPI_PROD,  MPI_MIN,
+                                   MPI_MAX,     MPI_LAND, MPI_LOR,     MPI_LXOR,  MPI_BAND,
+                                   MPI_BOR,     MPI_BXOR, MPI_MINLOC,  MPI_MAXLOC};
+  const auto found = std::find(all.begin(), all.end(), operation);
+  return found == all.end() ? 15 : static_cast<std::uint8_t>(found - all.begin());
 }
-inline std::string_view operation_name(std::uint8_t number) noexcept {
-  constexpr std::array<std::string_view, 14> names{"none",       "sum",
-                                                   "product",    "min",
-                                                   "max",        "logical_and",
-                                                   "logical_or", "logical_xor",
-                                                   "bit_and",    "bit_or",
-                                                   "bit_xor",    "min_loc",
-                                                   "max_loc",    "one of the program's"};
-  return names[std::min<std::size_t>(number, names.size() - 1)];
+inline std::string operation_name(std::uint8_t number) {
+  return number == 15 ? "one of the program's" : name_of(static_cast<reduction_code>(number));
 }
 
 COHORT_INLINE call_mark::call_mark(const comm::collective_call& call, std::size_t size) noexcept {
@@ -189,6 +193,11 @@ COHORT_INLINE bool sequence::lay(bool aside) {
   return true;
 }
 
+COHORT_INLINE const std::byte* sequence::own_input(const comm::collective_call& what) const {
+  const void* const in = what.in == MPI_IN_PLACE ? what.out : what.in;
+  return static_cast<const std::byte*>(in);
+}
+
 COHORT_INLINE void sequence::lay_down(const pending_call& call, const chunk_of& one,
                                       std::byte* to) const {
   const comm::collective_call& what = call.what;
@@ -199,9 +208,8 @@ COHORT_INLINE void sequence::lay_down(const pending_call& call, const chunk_of& 
     std::fill_n(to, chunk_, std::byte{0});
     return;
   }
-  const bool in_place = what.in == MPI_IN_PLACE;
   const bool is_root = static_cast<std::size_t>(what.root) == rank_;
-  const auto* in = static_cast<const std::byte*>(in_place ? what.out : what.in);
+  const std::byte* const in = own_input(what);
   if (what.scattered != nullptr) {
     if (what.kind == op_kind::all_reduce || is_root) what.scattered->lay(offset, {to, bytes});
     return;
@@ -209,25 +217,31 @@ COHORT_INLINE void sequence::lay_down(const pending_call& call, const chunk_of& 
   switch (what.kind) {
     case op_kind::all_reduce:
     case op_kind::reduce:
-      copy_bytes(to, in + offset, bytes);
+      if (one.shared) {  // its own share it reads where it is
+        const share own = share_of(rank_, one, call.size);
+        copy_bytes(to, in + offset, own.begin * call.size);
+        copy_bytes(to + own.end * call.size, in + offset + own.end * call.size,
+                   bytes - own.end * call.size);
+      } else {
+        copy_bytes(to, in + offset, bytes);
+      }
       break;
     case op_kind::broadcast:
       if (is_root) copy_bytes(to, static_cast<const std::byte*>(what.out) + offset, bytes);
       break;
     case op_kind::all_gather:
-      copy_bytes(to, in + (in_place ? rank_ * whole : 0) + offset, bytes);
+      copy_bytes(to, in + (what.in == MPI_IN_PLACE ? rank_ * whole : 0) + offset, bytes);
       break;
     case op_kind::gather:  // the root's own block goes straight to its place
       if (!is_root) copy_bytes(to, in + offset, bytes);
       break;
     case op_kind::scatter:
       if (!is_root) break;
-      in = static_cast<const std::byte*>(what.in);
       [[fallthrough]];
     case op_kind::reduce_scatter:
     case op_kind::all_to_all:
       for (std::size_t rank = 0; rank < ranks_; ++rank) {
-        copy_bytes(to + rank * bytes, in + rank * whole + offset, bytes);
+        if (rank != rank_) copy_bytes(to + rank * bytes, in + rank * whole + offset, bytes);
       }
       break;
     default:  // a barrier has no data
@@ -237,10 +251,12 @@ COHORT_INLINE void sequence::lay_down(const pending_call& call, const chunk_of& 
 
 // ---- every rank reduces its share --------------------------------------------------------------
 
-COHORT_INLINE void sequence::gather_sources(std::uint64_t chunk, std::size_t offset) {
+COHORT_INLINE void sequence::gather_sources(std::uint64_t chunk, std::size_t offset,
+                                            const std::byte* own) {
   for (std::size_t rank = 0; rank < ranks_; ++rank) {
     sources_[rank] = buffer(rank, chunk) + offset;
   }
+  if (own != nullptr) sources_[rank_] = own;
 }
 
 COHORT_INLINE void sequence::run(pending_call& call, std::byte* out, std::size_t count) {
@@ -258,15 +274,32 @@ COHORT_INLINE bool sequence::reduce(bool aside) {
   const chunk_of& one = under_way_[reduced_ % depth];
   if (aside && !call_of(one).only_copies()) return false;
   if (!all_agree(one)) return false;
-  if (one.shared) {
-    pending_call& call = call_of(one);
-    const std::size_t begin = share_begin(rank_, one.count, call.size);
-    const std::size_t count = share_begin(rank_ + 1, one.count, call.size) - begin;
-    gather_sources(reduced_, begin * call.size);
-    run(call, buffer(rank_, reduced_) + begin * call.size, count);
-  }
+  if (one.shared) reduce_share(call_of(one), one);
   lines_[rank_].reduced.store(++reduced_, std::memory_order_release);
   return true;
+}
+
+COHORT_INLINE void sequence::reduce_share(pending_call& call, const chunk_of& one) {
+  constexpr std::size_t piece = 16 * 1024;  // still in the nearest cache when it is copied
+  const comm::collective_call& what = call.what;
+  const std::size_t size = call.size;
+  const share own = share_of(rank_, one, size);
+  const bool is_laid = what.scattered != nullptr || call.forgotten;
+  const bool is_mine = gets_result(what.kind, static_cast<std::size_t>(what.root) == rank_);
+  if (call.forgotten) {
+    std::fill_n(buffer(rank_, reduced_) + own.begin * size, (own.end - own.begin) * size,
+                std::byte{0});
+  }
+  const std::size_t step = std::max<std::size_t>(piece / size, 1);
+  for (std::size_t at = own.begin; at < own.end; at += step) {
+    const std::size_t count = std::min(step, own.end - at);
+    const std::size_t offset = (one.begin + at) * size;
+    gather_sources(reduced_, at * size, is_laid ? nullptr : own_input(what) + offset);
+    std::byte* const sum = result_of(rank_, reduced_) + at * size;
+    run(call, sum, count);
+    if (!is_laid && is_mine)
+      copy_bytes(static_cast<std::byte*>(what.out) + offset, sum, count * size);
+  }
 }
 
 // ---- the result goes to its place --------------------------------------------------------------
@@ -312,7 +345,7 @@ COHORT_INLINE void sequence::copy_out(pending_call& call, const chunk_of& one,
     case op_kind::reduce:
       if (what.kind == op_kind::reduce && rank_ != root) break;
       if (!one.shared) {
-        gather_sources(number, 0);
+        gather_sources(number, 0, nullptr);
         if (what.scattered == nullptr) {
           run(call, out + offset, one.count);
         } else {  // not in the buffer: others still read it
@@ -322,9 +355,10 @@ COHORT_INLINE void sequence::copy_out(pending_call& call, const chunk_of& one,
         break;
       }
       for (std::size_t rank = 0; rank < ranks_; ++rank) {
-        const std::size_t begin = share_begin(rank, one.count, size) * size;
-        const std::size_t end = share_begin(rank + 1, one.count, size) * size;
-        put(offset + begin, buffer(rank, number) + begin, end - begin);
+        if (rank == rank_ && what.scattered == nullptr) continue;  // there since it was reduced
+        const share each = share_of(rank, one, size);
+        put(offset + each.begin * size, result_of(rank, number) + each.begin * size,
+            (each.end - each.begin) * size);
       }
       break;
     case op_kind::broadcast:
@@ -344,15 +378,22 @@ COHORT_INLINE void sequence::copy_out(pending_call& call, const chunk_of& one,
       break;
     case op_kind::scatter:
       if (what.out == MPI_IN_PLACE) break;
-      copy_bytes(out + offset, buffer(root, number) + rank_ * bytes, bytes);
+      copy_bytes(out + offset,
+                 rank_ == root ? own_input(what) + rank_ * whole + offset
+                               : buffer(root, number) + rank_ * bytes,
+                 bytes);
       break;
     case op_kind::reduce_scatter:
-      gather_sources(number, rank_ * bytes);
+      gather_sources(number, rank_ * bytes, own_input(what) + rank_ * whole + offset);
       run(call, out + offset, one.count);
       break;
     case op_kind::all_to_all:
       for (std::size_t rank = 0; rank < ranks_; ++rank) {
-        copy_bytes(out + rank * whole + offset, buffer(rank, number) + rank_ * bytes, bytes);
+        if (rank != rank_) {
+          copy_bytes(out + rank * whole + offset, buffer(rank, number) + rank_ * bytes, bytes);
+        } else if (what.in != MPI_IN_PLACE) {
+          copy_bytes(out + rank * whole + offset, own_input(what) + rank * whole + offset, bytes);
+        }
       }
       break;
     default:  // a barrier has no data
