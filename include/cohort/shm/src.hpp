@@ -11,6 +11,7 @@
 
 #include <cohort/shm.hpp>
 #include <cohort/shm/plane/backend.ipp>
+#include <cohort/shm/plane/late_thread.ipp>
 #include <cohort/shm/plane/memory.ipp>
 #include <cohort/shm/plane/sequence.ipp>
 

@@ -8,13 +8,12 @@
 #include <cohort/progress/deadline.hpp>
 #include <cohort/progress/polled_source.hpp>
 #include <cohort/shm/backend.hpp>
+#include <cohort/shm/plane/late_thread.hpp>
 #include <cohort/shm/plane/sequence.hpp>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <cstring>
 #include <mutex>
@@ -27,66 +26,6 @@
 namespace cohort::shm {
 
 namespace detail {
-
-struct plane_list;
-
-/// Goes on with the planes where the engine has not looked for a while: the program computes, or is
-/// in a blocking call of MPI, where MPI's own collectives would go on. What ends is told at the
-/// next look. It sleeps while nothing is pending.
-class late_thread {
- public:
-  explicit late_thread(plane_list& planes) noexcept : planes_(planes) {}
-  ~late_thread() { stop(); }
-  late_thread(const late_thread&) = delete;
-  late_thread& operator=(const late_thread&) = delete;
-
-  /// Something is pending again. The first time starts the thread; without one nothing is late.
-  void has_work() noexcept {
-    if (state_.load() != state::awake) rouse();
-  }
-  void looked() noexcept { looks_.store(looks() + 1, std::memory_order_relaxed); }
-  /// For good. Not with the planes locked.
-  COHORT_INLINE void stop() noexcept;
-
- private:
-  enum class state : std::uint8_t { none, awake, asleep, stopped };
-  static constexpr auto period = std::chrono::milliseconds(10);
-
-  [[nodiscard]] std::uint64_t looks() const noexcept {
-    return looks_.load(std::memory_order_relaxed);
-  }
-  COHORT_INLINE void rouse() noexcept;
-  COHORT_INLINE void run();
-  COHORT_INLINE void help(std::uint64_t looks_before);
-
-  plane_list& planes_;
-  std::atomic<std::uint64_t> looks_{0};
-  std::atomic<state> state_{state::none};  // changed with the mutex locked
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::thread thread_;
-};
-
-/// The planes of one io_context. Planes may outlive it.
-struct plane_list {
-  std::mutex mutex;  // guards the planes too
-  std::vector<plane*> all;
-  std::vector<ended_call> ended;  // not told yet; room for all that is pending
-  std::vector<ended_call> spare;  // takes its place while they are told
-  bool is_telling = false;
-  std::atomic<std::size_t> pending{0};
-  std::atomic<std::size_t> bytes{0};  // started since nothing was pending
-  std::string told;                   // for the log, once nothing is locked
-  late_thread late{*this};
-
-  unsigned advance(bool aside);
-  /// For one more.
-  void make_room(std::size_t pending_before) {
-    const std::size_t room = 2 * pending_before + 8;
-    if (ended.capacity() <= pending_before) ended.reserve(room);
-    if (!is_telling && spare.capacity() <= pending_before) spare.reserve(room);
-  }
-};
 
 /// What the engine polls: all planes of its context.
 class source final : public progress::polled_source, public asio::execution_context::service {
@@ -235,69 +174,10 @@ class plane {
   std::error_code broken_;
 };
 
-inline unsigned plane_list::advance(bool aside) {
+COHORT_INLINE unsigned plane_list::advance(bool aside) {
   unsigned advanced = 0;
   for (plane* each : all) advanced += each->advance(ended, aside);
   return advanced;
-}
-
-COHORT_INLINE void late_thread::stop() noexcept {
-  {
-    const std::lock_guard hold(mutex_);
-    state_ = state::stopped;
-  }
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
-}
-
-COHORT_INLINE void late_thread::rouse() noexcept {
-  const std::lock_guard hold(mutex_);
-  if (state_ == state::stopped) return;
-  const bool is_first = state_.exchange(state::awake) == state::none;
-  try {
-    if (is_first) thread_ = std::thread([this] { run(); });
-  } catch (...) {  // the system has no more threads, or no memory
-  }
-  changed_.notify_all();
-}
-
-COHORT_INLINE void late_thread::run() {
-  constexpr unsigned periods_until_sleep = 100;
-  std::unique_lock hold(mutex_);
-  for (unsigned quiet = 0; state_ != state::stopped;) {
-    const std::uint64_t before = looks();
-    if (quiet < periods_until_sleep) {
-      changed_.wait_for(hold, period, [this] { return state_ == state::stopped; });
-    } else {
-      state_ = state::asleep;
-      // Who adds to what is pending then sees that it sleeps, or is seen here.
-      if (planes_.pending.load() != 0) state_ = state::awake;
-      changed_.wait(hold, [this] { return state_ != state::asleep; });
-      quiet = 0;
-      continue;
-    }
-    const bool has_work = planes_.pending.load() != 0;
-    quiet = has_work ? 0 : quiet + 1;
-    if (!has_work || looks() != before) continue;
-    hold.unlock();
-    help(before);
-    hold.lock();
-  }
-}
-
-COHORT_INLINE void late_thread::help(std::uint64_t looks_before) {
-  constexpr std::chrono::microseconds shortest(100);
-  constexpr std::chrono::microseconds longest(2000);
-  std::chrono::microseconds nap = shortest;
-  while (looks() == looks_before && planes_.pending.load() != 0 && state_ != state::stopped) {
-    unsigned advanced = 0;
-    {
-      const std::lock_guard hold(planes_.mutex);
-      advanced = planes_.advance(true);
-    }
-    nap = advanced != 0 ? shortest : std::min(2 * nap, longest);
-    if (advanced == 0) std::this_thread::sleep_for(nap);
-  }
 }
 
 COHORT_INLINE std::size_t source::test(progress::ready_queue&) {
