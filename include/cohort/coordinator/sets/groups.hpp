@@ -62,7 +62,7 @@ class persistent_state final : public group_state,
         end(*each, what.log_count);
       }
     }
-    log_.touch_for_end();
+    plane_.waiting() != 0 ? log_.touch() : log_.touch_for_end();
   }
   void data_started(const execution& what, comm::path_statistics coordinator_statistics::* by,
                     std::size_t bytes) noexcept override {
