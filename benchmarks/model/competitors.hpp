@@ -39,3 +39,7 @@ asio::awaitable<double> callbacks(cohort::coordinator coord, model& gradients);
 asio::awaitable<double> futures(cohort::coordinator coord, model& gradients);
 
 }  // namespace with_cohort
+
+/// A coordinator that tunes itself, against one with the same options that does not, step by step.
+asio::awaitable<void> contest_of_tuning(cohort::communicator world, model& gradients,
+                                        cohort::coordinator_options options, int steps);

@@ -144,12 +144,29 @@ asio::awaitable<void> measure(cohort::communicator world, bench::core_distance& 
   co_await sharing.shutdown();
 }
 
+/// `shrink`: the tensors are smaller by this factor.
+asio::awaitable<void> measure_tuning(cohort::communicator world, int steps, std::size_t shrink,
+                                     std::string options) {
+  model gradients;
+  for (const bench::tensor_shape& one : bench::resnet50())
+    gradients.push_back({one.name, std::vector<float>(one.count / shrink + 1, 1.0F)});
+  cohort::coordinator_options begin = cohort::parse_options(options);
+  co_await contest_of_tuning(world, gradients, begin, steps);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   int turns = 30;
   CLI::App app("The gradients of ResNet-50 by name; start it with mpirun -np 2, or more");
   app.add_option("--turns", turns, "turns of each competitor");
+  int steps = 0;
+  std::size_t shrink = 1;
+  std::string options;
+  app.add_option("--tune", steps, "instead: steps of a coordinator that tunes itself");
+  app.add_option("--shrink", shrink, "tensors of that are so much smaller")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--begin", options, "what it begins with: \"fusion_buffer=65536 slots=1\"");
   CLI11_PARSE(app, argc, argv);
 
   cohort::environment env(argc, argv);
@@ -157,6 +174,10 @@ int main(int argc, char** argv) {
   cohort::communicator world(io);
   if (world.rank() == 0) bench::print_machine(world.size());
   bench::core_distance distance(cohort::mpi::comm_ref(world.native()));
-  asio::co_spawn(io, measure(world, distance, turns), cohort::rethrow);
+  if (steps > 0) {
+    asio::co_spawn(io, measure_tuning(world, steps, shrink, options), cohort::rethrow);
+  } else {
+    asio::co_spawn(io, measure(world, distance, turns), cohort::rethrow);
+  }
   io.run();
 }
