@@ -40,6 +40,7 @@ asio::awaitable<double> futures(cohort::coordinator coord, model& gradients);
 
 }  // namespace with_cohort
 
-/// A coordinator that tunes itself, against one with the same options that does not, step by step.
+/// A coordinator that tunes itself and begins with `begin`, against one with `other`, step by step.
 asio::awaitable<void> contest_of_tuning(cohort::communicator world, model& gradients,
-                                        cohort::coordinator_options options, int steps);
+                                        cohort::coordinator_options begin,
+                                        cohort::coordinator_options other, int steps);

@@ -44,9 +44,12 @@ void report(const times& all, const cohort::coordinator& tuned) {
         part * steps / 4, (part + 1) * steps / 4, some.total_ratio(), bench::median(ratio),
         bench::percentile(ratio, 0.25), bench::percentile(ratio, 0.75));
   }
+  std::printf(
+      "      untuned %.2f ms, a tenth below %.2f, a tenth above %.2f, 1 of 100 above %.2f\n",
+      bench::median(all.plain) / 1e6, bench::percentile(all.plain, 0.1) / 1e6,
+      bench::percentile(all.plain, 0.9) / 1e6, bench::percentile(all.plain, 0.99) / 1e6);
   const auto done = tuned.stats().tuning;
-  std::printf("      untuned %.2f ms; %llu trials, %llu changes kept;",
-              bench::median(all.plain) / 1e6, static_cast<unsigned long long>(done.trials),
+  std::printf("      %llu trials, %llu changes kept;", static_cast<unsigned long long>(done.trials),
               static_cast<unsigned long long>(done.kept));
   const cohort::coordinator_options now = tuned.options();
   for (const auto& row : cohort::coordination::tuned_options()) {
@@ -59,10 +62,11 @@ void report(const times& all, const cohort::coordinator& tuned) {
 }  // namespace
 
 asio::awaitable<void> contest_of_tuning(cohort::communicator world, model& gradients,
-                                        cohort::coordinator_options options, int steps) {
-  cohort::coordinator plain(world, options);
-  options.tune = true;
-  cohort::coordinator tuned(world, options);
+                                        cohort::coordinator_options begin,
+                                        cohort::coordinator_options other, int steps) {
+  cohort::coordinator plain(world, other);
+  begin.tune = true;
+  cohort::coordinator tuned(world, begin);
   co_await plain.barrier();
   co_await tuned.barrier();
   times all;

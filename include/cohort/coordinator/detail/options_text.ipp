@@ -282,6 +282,22 @@ COHORT_INLINE coordinator_options parse_options(std::string_view text, coordinat
 COHORT_INLINE void save_options(const std::string& path, const coordinator_options& options) {
   coordination::detail::write_text(path, to_text(options));
 }
+COHORT_INLINE std::string coordination::tuned_text(const coordinator_options& options) {
+  std::string text;
+  for (const option_row& row : tuned_options()) {
+    text += std::string(row.name) + '=' + row.print(row.get(options)) + '\n';
+  }
+  return text;
+}
+COHORT_INLINE void coordination::save_tuned(const std::string& path,
+                                            const coordinator_options& options,
+                                            std::string_view comment) {
+  const std::string fresh = path + ".new";
+  detail::write_text(fresh, "# " + std::string(comment) + '\n' + tuned_text(options));
+  if (std::rename(fresh.c_str(), path.c_str()) != 0) {
+    throw std::system_error(errno, std::generic_category(), path);
+  }
+}
 COHORT_INLINE coordinator_options load_options(const std::string& path,
                                                coordinator_options others) {
   return parse_options(coordination::detail::read_text(path), std::move(others));

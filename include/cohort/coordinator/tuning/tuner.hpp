@@ -104,11 +104,13 @@ class tuner {
     int stride = 1;
     std::uint64_t closed_until = 0;
     unsigned losses = 0;
+    int strikes = 0;  // turns that were ended early
   };
 
   void watch(double time) {
     if (recent_.size() == watched) recent_.erase(recent_.begin());
     recent_.push_back(time);
+    mean_ += (time - mean_) / static_cast<double>(std::min<std::uint64_t>(++means_, 256));
   }
   [[nodiscard]] double usual() const { return median_of(recent_); }
   // A step of a trial that takes longer is stopped. Steps differ by themselves.
@@ -155,8 +157,8 @@ class tuner {
   }
   bool begin_trial() {
     if (steps_ < rules_.first || recent_.size() < watched / 2) return false;
-    // Nobody knows what it will cost. At first: a step as long as two.
-    if (!may_lose(std::max(usual(), worst_)) || !choose()) return false;
+    // Nobody knows what it will cost.
+    if (!may_lose(std::max(usual() / 2, worst_)) || !choose()) return false;
     const double middle = std::max(usual(), 1.0);
     const double share = spread_of(recent_, middle) / middle;
     const double steps = std::min(std::ceil(rules_.turn_time / middle), 64.0);
@@ -166,7 +168,6 @@ class tuner {
     compared_.begin(median_of(last), share, turn_);
     ++trials_;
     trying_ = true;
-    strikes_ = 0;
     return take_turn(true);
   }
   // The first step of a turn does not count: what was elected before it may still be under way.
@@ -179,11 +180,13 @@ class tuner {
     return std::exchange(now_, wanted) != wanted;
   }
   bool go_on(double time) {
-    if (with_other_) lost_ += std::min(time - usual(), 20 * usual());
+    if (with_other_) lost_ += std::min(time - mean_, 8 * usual());
     if (stopped_ || (with_other_ && time > limit())) {
       pay();
-      if (++strikes_ == 2 || !may_lose(last_loss_)) return lose();
-      return take_turn(false);
+      // Once may be bad luck.
+      int& strikes = against_home_ ? home_strikes_ : directions_[which_].strikes;
+      if (++strikes > 1) return lose();
+      return may_lose(last_loss_) ? take_turn(false) : put_off();
     }
     if (!std::exchange(settled_, true)) return false;
     counted_.push_back(time);
@@ -199,11 +202,11 @@ class tuner {
     if (result == comparison::verdict::loses) return lose();
     return take_turn(may_lose(std::max(last_loss_, usual() / 4)));
   }
-  /// A turn of a trial is over. What is gained is not counted, so the others cannot spend it.
+  /// A turn of a trial is over. Steps are compared with the mean of the usual ones, among which are
+  /// slow ones, too: so what is counted is what trials have really lost.
   void pay() {
-    last_loss_ = against_home_ ? 0 : std::max(lost_, 0.0);
-    spent_ += last_loss_;
-    worst_ = std::max(worst_, last_loss_);
+    last_loss_ = against_home_ ? 0 : lost_;
+    spent_ = std::max(spent_ + last_loss_, 0.0);
   }
   bool win() {
     trying_ = false;
@@ -215,6 +218,8 @@ class tuner {
     last_change_ += ": " + std::to_string(gain).substr(0, 4) + " % faster";
     kept_ = other_;
     recent_.clear();
+    means_ = 0;
+    home_strikes_ = 0;
     const int stride = directions_[which_].stride;
     direction fresh;  // they begin elsewhere now
     if (against_home_) fresh.closed_until = steps_ + rules_.rest;
@@ -228,14 +233,24 @@ class tuner {
     home_rest_ = rules_.rest;
     return take_turn(false);
   }
+  /// It goes on when there is more to spend.
+  bool put_off() {
+    trying_ = false;
+    directions_[which_].closed_until = steps_ + rules_.rest / 10;
+    next_ = which_ + 1;
+    return take_turn(false);
+  }
   bool lose() {
     trying_ = false;
+    worst_ = std::max(worst_, last_loss_);
     if (against_home_) {
+      home_strikes_ = 0;
       home_due_ = steps_ + home_rest_;
       home_rest_ *= 2;
       return take_turn(false);
     }
     direction& tried = directions_[which_];
+    tried.strikes = 0;
     if (tried.stride > 1) {
       tried.stride = 1;
       next_ = which_;
@@ -257,14 +272,17 @@ class tuner {
   std::uint64_t steps_ = 0;
   double elapsed_ = 0;
   double spent_ = 0;            // lost in trials
-  double worst_ = 0;            // in one turn
+  double worst_ = 0;            // in the last turn of a trial that has failed
   double last_loss_ = 0;        // in the last one
   std::vector<double> recent_;  // steps with what is kept
+  double mean_ = 0;             // of these, and of more of them
+  std::uint64_t means_ = 0;
 
   std::vector<direction> directions_;
   std::size_t next_ = 0;
   std::uint64_t home_due_;
   std::uint64_t home_rest_ = 0;
+  int home_strikes_ = 0;
 
   bool trying_ = false;
   bool against_home_ = false;
@@ -273,7 +291,6 @@ class tuner {
   bool with_other_ = false;
   bool settled_ = false;
   bool stopped_ = false;
-  int strikes_ = 0;
   double lost_ = 0;  // in this turn
   std::vector<double> counted_;
   comparison compared_;

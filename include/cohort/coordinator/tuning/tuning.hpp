@@ -12,10 +12,8 @@
 #include <cohort/protocol/node.hpp>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <memory>
@@ -187,23 +185,15 @@ class tuning {
   }
   void keep() {
     const tuner& one = root_->decisions;
-    std::string text;
-    for (std::size_t i = 0; i < one.kept().size(); ++i) {
-      const option_row& row = tuned_options()[i];
-      text += std::string(row.name) + '=' + row.print(one.kept()[i]) + '\n';
-    }
     const std::string why = one.last_change() + ", step " + std::to_string(one.steps()) +
                             ", trial " + std::to_string(one.trials());
-    std::string line = text;
+    const coordinator_options kept = with(log_.options, one.kept());
+    std::string line = tuned_text(kept);
     std::replace(line.begin(), line.end(), '\n', ' ');
     log::write(log::level::info, "coordinator: tuned, " + why + ": " + line);
-    const std::string& path = log_.options.tune_file;
-    if (path.empty()) return;
-    try {  // whole or not at all, also for who reads it meanwhile
-      detail::write_text(path + ".new", "# " + why + '\n' + text);
-      if (std::rename((path + ".new").c_str(), path.c_str()) != 0) {
-        throw std::system_error(errno, std::generic_category(), path);
-      }
+    if (log_.options.tune_file.empty()) return;
+    try {
+      save_tuned(log_.options.tune_file, kept, why);
     } catch (const std::exception& problem) {
       log::write(log::level::warning, std::string("tune_file: ") + problem.what());
     }
