@@ -125,7 +125,7 @@ constexpr noise every_noise[] = {noise::none, noise::usual, noise::heavy, noise:
 }  // namespace
 
 TEST_CASE("a way is faster only if it wins by more than the noise", "[coordinator][tune]") {
-  using verdict = comparison::verdict;
+  using finding = comparison::finding;
   const auto compare = [](double ratio, double spread, std::uint64_t seed) {
     std::mt19937_64 random(seed);
     std::normal_distribution<double> normal;
@@ -134,20 +134,20 @@ TEST_CASE("a way is faster only if it wins by more than the noise", "[coordinato
     one.begin(turn(1000), spread, 1);
     for (;;) {
       one.add_other(turn(1000 * ratio));
-      const verdict result = one.add_usual(turn(1000));
-      if (result != verdict::open) return result;
+      const finding result = one.add_usual(turn(1000));
+      if (result != finding::open) return result;
     }
   };
   int wrong = 0;
   int missed = 0;
   for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
-    CHECK(compare(0.7, 0.03, seed) == verdict::wins);
-    CHECK(compare(1.3, 0.03, seed) == verdict::loses);
+    CHECK(compare(0.7, 0.03, seed) == finding::wins);
+    CHECK(compare(1.3, 0.03, seed) == finding::loses);
     for (const double spread : {0.001, 0.01, 0.05, 0.2}) {
-      wrong += compare(1.0, spread, seed) == verdict::wins ? 1 : 0;
-      wrong += compare(1.02, spread, seed) == verdict::wins ? 1 : 0;
+      wrong += compare(1.0, spread, seed) == finding::wins ? 1 : 0;
+      wrong += compare(1.02, spread, seed) == finding::wins ? 1 : 0;
     }
-    missed += compare(0.95, 0.01, seed) == verdict::wins ? 0 : 1;
+    missed += compare(0.95, 0.01, seed) == finding::wins ? 0 : 1;
   }
   CHECK(wrong <= 16);  // of 8 000
   CHECK(missed <= 10);
@@ -158,12 +158,12 @@ TEST_CASE("a slow drift of the machine is no gain", "[coordinator][tune]") {
     comparison one;
     double time = 1000;
     one.begin(time, 0.001, 3);
-    auto result = comparison::verdict::open;
-    while (result == comparison::verdict::open) {
+    auto result = comparison::finding::open;
+    while (result == comparison::finding::open) {
       one.add_other(time *= drift);
       result = one.add_usual(time *= drift);
     }
-    CHECK(result == comparison::verdict::loses);
+    CHECK(result == comparison::finding::loses);
   }
 }
 
@@ -198,10 +198,10 @@ TEST_CASE("tuning never costs 2 % of the first 1 000 steps", "[coordinator][tune
   }
 }
 
-// Up to where a step with half of a number, or twice as much, takes twice to four times as long.
+// Up to where half of everything, or twice as much, takes twice as long.
 TEST_CASE("nor where every change is worse", "[coordinator][tune]") {
   for (const noise kind : every_noise) {
-    for (const double steep : {0.0, 0.02, 0.1, 0.3, 1.0}) {
+    for (const double steep : {0.0, 0.02, 0.1, 0.33}) {
       for (std::uint64_t seed = 1; seed <= 100; ++seed) {
         machine on = random_machine(seed, kind);
         on.best = {18, 18, 18};
@@ -221,7 +221,7 @@ TEST_CASE("a trial that is much too slow is stopped in the middle of its step",
           "[coordinator][tune]") {
   tuner one({{1, 1024}}, {{"n", {1}}}, {16}, {16});
   while (!one.trying()) one.step_ended(1e7);
-  CHECK(one.present() == numbers{32});
+  CHECK(one.present() == numbers{64});
   CHECK(!one.step_takes(1.1e7));
   CHECK(one.step_takes(2e7));
   CHECK(one.present() == numbers{16});

@@ -31,7 +31,7 @@ namespace cohort::coordination {
 /// the larger of what the pairs show, what the usual turns show, and what single steps show.
 class comparison {
  public:
-  enum class verdict { open, wins, loses };
+  enum class finding { open, wins, loses };
 
   /// A turn of the usual way has taken `first`; steps spread by this share of their time, and a
   /// turn has so many.
@@ -47,12 +47,12 @@ class comparison {
     has_other_ = true;
   }
   /// Tells what is known then about the other way.
-  verdict add_usual(double time) {
+  finding add_usual(double time) {
     const double now = std::log(time);
     if (has_other_) pairs_.push_back(other_ - (last_ + now) / 2);
     drifts_.push_back((now - last_) / std::sqrt(2.0));
     last_ = now;
-    return std::exchange(has_other_, false) ? decide() : verdict::open;
+    return std::exchange(has_other_, false) ? decide() : finding::open;
   }
   /// The time of the other way over that of the usual one.
   [[nodiscard]] double ratio() const { return std::exp(median_of(pairs_)); }
@@ -60,7 +60,7 @@ class comparison {
  private:
   static constexpr double margin = 0.01;  // what wins by less is not worth a change
   static constexpr std::size_t least = 5;
-  static constexpr std::size_t most = 16;
+  static constexpr std::size_t most = 32;
 
   [[nodiscard]] double noise(double middle) const {
     double of_turn = of_steps_;
@@ -69,7 +69,7 @@ class comparison {
     if (pairs_.size() >= 4) of_pair = std::max(of_pair, spread_of(pairs_, middle));
     return std::max(1.25 * of_pair / std::sqrt(static_cast<double>(pairs_.size())), 0.001);
   }
-  [[nodiscard]] verdict decide() const {
+  [[nodiscard]] finding decide() const {
     const std::size_t n = pairs_.size();
     const double middle = median_of(pairs_);
     const double error = noise(middle);
@@ -81,13 +81,13 @@ class comparison {
                        std::all_of(
                            drifts_.begin(), drifts_.end(),
                            [&](double one) { return std::abs(one) < -middle / 3; });
-    if (n >= 3 && clear) return verdict::wins;
-    if (n >= least && middle < -std::max(margin, 3 * error) && lost <= n / 8) return verdict::wins;
-    if (middle > std::max(0.04, 4 * error)) return verdict::loses;
-    if (n >= 2 && middle > std::max(margin, 2.5 * error)) return verdict::loses;
-    if (n >= 3 && middle > error) return verdict::loses;
+    if (n >= 3 && clear) return finding::wins;
+    if (n >= least && middle < -std::max(margin, 3 * error) && lost <= n / 8) return finding::wins;
+    if (middle > std::max(0.04, 4 * error)) return finding::loses;
+    if (n >= 2 && middle > std::max(margin, 2.5 * error)) return finding::loses;
+    if (n >= 3 && middle > error) return finding::loses;
     const bool hopeless = middle > -margin / 2 && (n >= least || error < margin / 2);
-    return (n >= 3 && hopeless) || n == most ? verdict::loses : verdict::open;
+    return (n >= 3 && hopeless) || n == most ? finding::loses : finding::open;
   }
 
   std::vector<double> pairs_;   // logarithms of ratios

@@ -36,7 +36,7 @@ struct number_change {
 
 /// How careful a tuner is. Times are nanoseconds.
 struct tuner_rules {
-  double budget = 0.012;      ///< share of the time so far that trials may have lost
+  double budget = 0.010;      ///< share of the time so far that trials may have lost
   std::size_t first = 24;     ///< steps that are only watched
   std::size_t turn = 3;       ///< steps of a turn that count, at least…
   double turn_time = 2e6;     ///< …and their time, but for 16 steps at most
@@ -101,7 +101,7 @@ class tuner {
   static constexpr int longest_stride = 4;
 
   struct direction {  // of a change: 2 i upwards, 2 i + 1 downwards
-    int stride = 1;
+    int stride = 2;  // more is seen more easily
     std::uint64_t closed_until = 0;
     unsigned losses = 0;
     int strikes = 0;  // turns that were ended early
@@ -198,8 +198,8 @@ class tuner {
       return take_turn(false);
     }
     const auto result = compared_.add_usual(median_of(counted_));
-    if (result == comparison::verdict::wins) return win();
-    if (result == comparison::verdict::loses) return lose();
+    if (result == comparison::finding::wins) return win();
+    if (result == comparison::finding::loses) return lose();
     return take_turn(may_lose(std::max(last_loss_, usual() / 4)));
   }
   /// A turn of a trial is over. Steps are compared with the mean of the usual ones, among which are
@@ -235,6 +235,7 @@ class tuner {
   }
   /// It goes on when there is more to spend.
   bool put_off() {
+    if (against_home_) return lose();
     trying_ = false;
     directions_[which_].closed_until = steps_ + rules_.rest / 10;
     next_ = which_ + 1;
