@@ -166,7 +166,7 @@ int main(int argc, char** argv) {
   int steps = 0;
   std::size_t shrink = 1;
   std::string options;
-  app.add_option("--tune", steps, "instead: steps of a coordinator that tunes itself");
+  app.add_option("--steps", steps, "instead: steps of a coordinator that tunes itself");
   app.add_option("--shrink", shrink, "tensors of that are so much smaller")
       ->check(CLI::PositiveNumber);
   app.add_option("--begin", options, "what it begins with: \"fusion_buffer=65536 slots=1\"");

@@ -101,13 +101,14 @@ class tuner {
   static constexpr int longest_stride = 4;
 
   struct direction {  // of a change: 2 i upwards, 2 i + 1 downwards
-    int stride = 2;  // more is seen more easily
+    int stride = 2;   // more is seen more easily
     std::uint64_t closed_until = 0;
     unsigned losses = 0;
     int strikes = 0;  // turns that were ended early
   };
 
   void watch(double time) {
+    if (recent_.size() >= watched / 2) slow_ += ((time > limit() ? 1 : 0) - slow_) / 100;
     if (recent_.size() == watched) recent_.erase(recent_.begin());
     recent_.push_back(time);
     mean_ += (time - mean_) / static_cast<double>(std::min<std::uint64_t>(++means_, 256));
@@ -165,6 +166,7 @@ class tuner {
     turn_ = std::clamp(static_cast<std::size_t>(steps), rules_.turn, watched / 2);
     const std::vector<double> last(recent_.end() - static_cast<std::ptrdiff_t>(turn_),
                                    recent_.end());
+    tried_ = 0;
     compared_.begin(median_of(last), share, turn_);
     ++trials_;
     trying_ = true;
@@ -180,12 +182,15 @@ class tuner {
     return std::exchange(now_, wanted) != wanted;
   }
   bool go_on(double time) {
-    if (with_other_) lost_ += std::min(time - mean_, 8 * usual());
+    if (with_other_) {
+      lost_ += std::min(time - mean_, 8 * usual());
+      ++tried_;
+    }
     if (stopped_ || (with_other_ && time > limit())) {
       pay();
-      // Once may be bad luck.
+      // Once is bad luck, and so it is as often as usual steps are that slow.
       int& strikes = against_home_ ? home_strikes_ : directions_[which_].strikes;
-      if (++strikes > 1) return lose();
+      if (++strikes > 1 + 3 * slow_ * static_cast<double>(tried_)) return lose();
       return may_lose(last_loss_) ? take_turn(false) : put_off();
     }
     if (!std::exchange(settled_, true)) return false;
@@ -278,6 +283,7 @@ class tuner {
   std::vector<double> recent_;  // steps with what is kept
   double mean_ = 0;             // of these, and of more of them
   std::uint64_t means_ = 0;
+  double slow_ = 0;  // which share of them a trial would be stopped for
 
   std::vector<direction> directions_;
   std::size_t next_ = 0;
@@ -290,6 +296,7 @@ class tuner {
   std::size_t which_ = 0;
   std::size_t turn_ = 0;  // steps that count
   bool with_other_ = false;
+  std::uint64_t tried_ = 0;  // steps with what is tried
   bool settled_ = false;
   bool stopped_ = false;
   double lost_ = 0;  // in this turn
