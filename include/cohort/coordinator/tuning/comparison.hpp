@@ -83,6 +83,8 @@ class comparison {
                            [&](double one) { return std::abs(one) < -middle / 3; });
     if (n >= 3 && clear) return finding::wins;
     if (n >= least && middle < -std::max(margin, 3 * error) && lost <= n / 8) return finding::wins;
+    // Where single turns differ by much, how many were won says more.
+    if (n >= 24 && middle < -2 * margin && lost <= n / 5) return finding::wins;
     if (middle > std::max(0.04, 4 * error)) return finding::loses;
     if (n >= 2 && middle > std::max(margin, 2.5 * error)) return finding::loses;
     if (n >= 3 && middle > error) return finding::loses;
