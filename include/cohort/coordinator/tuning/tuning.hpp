@@ -5,6 +5,8 @@
 /// \file The numbers of a coordinator while it runs: rank 0 measures steps, tries other numbers and
 /// tells all ranks through the log; a file keeps them.
 
+#include <cohort/coordinator/data/lane.hpp>
+#include <cohort/coordinator/instance.hpp>
 #include <cohort/coordinator/options_text.hpp>
 #include <cohort/coordinator/tuning/step_clock.hpp>
 #include <cohort/coordinator/tuning/tuner.hpp>
@@ -28,6 +30,8 @@ namespace cohort::coordination {
 
 template <class Any>
 class negotiation;
+template <class Any>
+class negotiation_opening;
 
 /// Elections and the program's marks enter, and on every rank what the log says of the numbers;
 /// what leaves are the numbers in force, in the options of the negotiation. [protocol R6]
