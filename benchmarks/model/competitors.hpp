@@ -39,3 +39,8 @@ asio::awaitable<double> callbacks(cohort::coordinator coord, model& gradients);
 asio::awaitable<double> futures(cohort::coordinator coord, model& gradients);
 
 }  // namespace with_cohort
+
+/// A coordinator that tunes itself and begins with `begin`, against one with `other`, step by step.
+asio::awaitable<void> contest_of_tuning(cohort::communicator world, model& gradients,
+                                        cohort::coordinator_options begin,
+                                        cohort::coordinator_options other, int steps);

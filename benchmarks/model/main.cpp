@@ -14,6 +14,7 @@
 #include "support/statistics.hpp"
 
 #include <cohort/collectives/barrier.hpp>
+#include <cohort/core/log.hpp>
 #include <cohort/mpi/environment.hpp>
 #include <cohort/progress/context.hpp>
 #include <cohort/shm.hpp>
@@ -144,12 +145,33 @@ asio::awaitable<void> measure(cohort::communicator world, bench::core_distance& 
   co_await sharing.shutdown();
 }
 
+/// `shrink`: the tensors are smaller by this factor.
+asio::awaitable<void> measure_tuning(cohort::communicator world, int steps, std::size_t shrink,
+                                     std::string options, std::string against) {
+  model gradients;
+  for (const bench::tensor_shape& one : bench::resnet50())
+    gradients.push_back({one.name, std::vector<float>(one.count / shrink + 1, 1.0F)});
+  cohort::log::set_threshold(cohort::log::level::info);
+  const cohort::coordinator_options begin = cohort::parse_options(options);
+  const cohort::coordinator_options other = cohort::parse_options(against);
+  co_await contest_of_tuning(world, gradients, begin, other, steps);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   int turns = 30;
   CLI::App app("The gradients of ResNet-50 by name; start it with mpirun -np 2, or more");
   app.add_option("--turns", turns, "turns of each competitor");
+  int steps = 0;
+  std::size_t shrink = 1;
+  std::string options;
+  app.add_option("--steps", steps, "instead: steps of a coordinator that tunes itself");
+  app.add_option("--shrink", shrink, "tensors of that are so much smaller")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--begin", options, "what it begins with: \"fusion_buffer=65536 slots=1\"");
+  std::string against;
+  app.add_option("--against", against, "and what the other has, where it is not the same");
   CLI11_PARSE(app, argc, argv);
 
   cohort::environment env(argc, argv);
@@ -157,6 +179,12 @@ int main(int argc, char** argv) {
   cohort::communicator world(io);
   if (world.rank() == 0) bench::print_machine(world.size());
   bench::core_distance distance(cohort::mpi::comm_ref(world.native()));
-  asio::co_spawn(io, measure(world, distance, turns), cohort::rethrow);
+  if (steps > 0) {
+    asio::co_spawn(
+        io, measure_tuning(world, steps, shrink, options, against.empty() ? options : against),
+        cohort::rethrow);
+  } else {
+    asio::co_spawn(io, measure(world, distance, turns), cohort::rethrow);
+  }
   io.run();
 }

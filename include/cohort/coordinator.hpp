@@ -20,7 +20,6 @@
 #include <cohort/coordinator/options_text.hpp>
 #include <cohort/coordinator/persistent_group.hpp>
 #include <cohort/coordinator/process_set.hpp>
-#include <cohort/coordinator/tune.hpp>
 
 // What carries collectives within a node, unless a communicator says otherwise.
 #include <cohort/shm.hpp>

@@ -37,6 +37,7 @@ void check_same(const coordinator_options& a, const coordinator_options& b) {
     CHECK(row.get(a) == row.get(b));
   }
   CHECK(a.timeline == b.timeline);
+  CHECK(a.tune_file == b.tune_file);
   CHECK(a.frozen_plan == b.frozen_plan);
 }
 
@@ -55,6 +56,7 @@ TEST_CASE("every option is read back from its text", "[coordinator][options]") {
   coordinator_options all;
   for (const option_row& row : option_table()) row.set(all, other_value(row));
   all.timeline = "a \"file\" \\ of\nmine.json";
+  all.tune_file = "tuned \x01.txt";
   all.frozen_plan = {{"a b", "c\"d"}, {"#", "\xC3\xA9\x01"}};
   check_same(parse_options(to_text(all)), all);
   // What a text does not name stays.

@@ -45,6 +45,7 @@ struct rewriter {
   void on(const stall_answer& answer) { put(part::answer, answer); }
   void on(const data_fault& cause) { put(part::fault, cause); }
   void on(const failed& item) { put(part::fail, item); }
+  void on(const adjustment& item) { put(part::adjust, item); }
   void on(const closing& item) { put(part::close, item); }
   void on_join(std::uint32_t set) { number(part::join, set); }
   void on_joined(std::uint32_t set) { number(part::join, set); }
@@ -191,6 +192,7 @@ inline bytes sample_down() {
   rewriter to(out);
   put_header(to.to, {false, 12});
   for (const std::uint32_t id : {7U, 8U, 3U}) to.on_elected_id(id, id == 3);
+  to.on(adjustment{{0, 262144, UINT64_MAX}});
   elected item;
   item.entry = {none, 0, "fresh", unusual_signature(), {}};
   item.define = true;

@@ -158,6 +158,12 @@ class fake_job {
           break;
         case action_kind::renumber:
           continue;
+        case action_kind::adjust:
+          text = "adjusted";
+          for (const std::uint64_t number : self.adjustment_of(one).numbers) {
+            text += " " + std::to_string(number);
+          }
+          break;
         case action_kind::close:
           text = one.detail == none ? "closed" : "closed by fault";
           break;

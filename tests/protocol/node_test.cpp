@@ -62,6 +62,44 @@ TEST_CASE("a root that decides when asked makes one pack of what has come since"
   CHECK(packs(false) == 3);
 }
 
+TEST_CASE("other numbers hold from one place of the log on") {
+  node_options options;
+  options.fusion.fuse_below = 0;
+  options.decides_when_asked = true;
+  fake_job job(4, 2, options);
+  const auto packs = [&](const char* first, const char* second) {
+    job.submit_all(first);
+    job.submit_all(second);
+    while (job.exchange()) {
+    }
+    node& root = job.node_of(0);
+    root.decide();
+    std::size_t count = 0;
+    for (const action& one : root.actions()) count += one.kind == action_kind::start && one.last;
+    return count;
+  };
+  CHECK(packs("a", "b") == 2);
+  options.fusion.fuse_below = 1000;
+  job.node_of(0).adjust({7, 8}, options.fusion);
+  CHECK(packs("c", "d") == 2 + 1);
+  job.settle();
+  // What is ready by then is packed by the new numbers, and known names as well.
+  job.submit_all("a");
+  job.submit_all("b");
+  while (job.exchange()) {
+  }
+  options.fusion.fuse_below = 0;
+  job.node_of(0).adjust({}, options.fusion);
+  CHECK(packs("c", "d") == 4);
+  job.settle();
+  job.node_of(1).adjust({9}, options.fusion);  // the root alone may
+  job.settle();
+  for (int rank = 0; rank < 4; ++rank) {
+    CHECK(job.log(rank) == std::vector<std::string>{"a#0", "b#0", "adjusted 7 8", "c#0", "d#0",
+                                                    "adjusted", "a#1", "b#1", "c#1", "d#1"});
+  }
+}
+
 TEST_CASE("a contradiction about a new name is found before the last rank has submitted") {
   fake_job job(6, 2);
   signature other = sum_of(4);

@@ -132,6 +132,8 @@ struct negotiation {
     const auto found = listed.find(name);
     return found == listed.end() ? sets[name.first] : found->second;
   }
+  std::map<int, std::uint64_t> adjusted;  // per rank: the log count at the last change of numbers
+  std::map<int, std::uint64_t> started;   // per rank: that of the last start
   std::uint64_t asked = UINT64_MAX;
   std::uint64_t messages = 0;
   bool deciding = false;  // its root has been asked to decide
@@ -397,6 +399,13 @@ inline bool world::decide(int number) {
   negotiation& inst = at(number);
   if (!inst.options.decides_when_asked) return false;
   const std::uint64_t before = inst.nodes.front().log().position;
+  const std::uint64_t count = inst.nodes.front().log().log_count;
+  if (!decides_at_any_time && count != inst.adjusted[0] && random_.happens(.1)) {
+    fusion_options packing = inst.options.fusion;
+    packing.fuse_below = static_cast<std::uint64_t>(random_.between(0, 64));
+    call(number, 0, [&](node& self) { self.adjust({self.log().log_count}, packing); });
+    hit("R6 adjusted");
+  }
   inst.deciding = true;
   call(number, 0, [](node& self) { self.decide(); });
   inst.deciding = false;
@@ -421,6 +430,9 @@ inline void world::perform(int number, int rank, const action& one) {
   switch (one.kind) {
     case action_kind::start:
     case action_kind::start_join: {
+      check(one.log_count > inst.adjusted[rank], "R6 rank ", rank, " starts ", one.log_count,
+            " after a change at ", inst.adjusted[rank]);
+      inst.started[rank] = one.log_count;
       posting what;
       what.negotiation = number;
       what.rank = rank;
@@ -509,6 +521,11 @@ inline void world::perform(int number, int rank, const action& one) {
       break;
     case action_kind::renumber:
       inst.offset[{rank, name}] += one.number;
+      break;
+    case action_kind::adjust:
+      inst.adjusted[rank] = self.adjustment_of(one).numbers.at(0);
+      check(inst.started[rank] <= inst.adjusted[rank], "R6 rank ", rank, " has started ",
+            inst.started[rank], " before a change at ", inst.adjusted[rank]);
       break;
     case action_kind::close:
       break;

@@ -180,6 +180,13 @@ inline constexpr std::uint64_t nobody = 1;
 
 namespace cohort {
 
+/// What tuning has done; on rank 0, where it is decided.
+struct tuning_statistics {
+  std::uint64_t steps = 0;   ///< of the program, as they were found
+  std::uint64_t trials = 0;  ///< changes that were tried
+  std::uint64_t kept = 0;    ///< of these, those that stayed
+};
+
 /// What a coordinator has done on this rank since it was made.
 struct coordinator_statistics {
   std::uint64_t submitted = 0;  ///< operations
@@ -195,6 +202,7 @@ struct coordinator_statistics {
   comm::path_statistics by_mpi;
   comm::path_statistics by_backend;  ///< the backend for the host, such as shared memory
   comm::path_statistics by_device;   ///< the backend for devices, such as NCCL
+  tuning_statistics tuning;          ///< `options()` has the present numbers
 };
 
 /// An operation that this rank has submitted and that is not complete, as `pending()` tells of it.
@@ -253,6 +261,7 @@ class instance {
   [[nodiscard]] int local_size() const noexcept { return local_size_; }
   [[nodiscard]] bool is_homogeneous() const noexcept { return is_homogeneous_; }
   [[nodiscard]] progress::engine& engine() const noexcept { return engine_; }
+  /// As the program and the environment have chosen them.
   [[nodiscard]] const coordinator_options& options() const noexcept { return options_; }
 
   /// Takes a submission. It ends through the engine, exactly once, never inside this call. If the
@@ -289,6 +298,8 @@ class instance {
 
   [[nodiscard]] virtual std::vector<pending_operation> pending() = 0;
   [[nodiscard]] virtual coordinator_statistics statistics() = 0;
+  /// With the numbers that are in force.
+  [[nodiscard]] virtual coordinator_options present_options() = 0;
   /// Asks who waits for whom; `pending()` has the answer once it has come.
   virtual void request_report() = 0;
   virtual void step() = 0;

@@ -37,7 +37,8 @@ struct coordinator_options {
   std::uint64_t piece = 1024 * 1024;                ///< larger tensors go in pieces of this size…
   std::uint32_t pieces_in_flight = 2;               ///< …of which so many are under way
   std::uint64_t bytes_in_flight = 2 * 1024 * 1024;  ///< no further operation starts beyond these
-  std::uint32_t slots = 2;  ///< operations of several parts under way; 1 or 2
+  std::uint64_t backend_up_to = 1 << 30;  ///< all_reduce and broadcast of larger calls: by MPI
+  std::uint32_t slots = 2;                ///< operations of several parts under way; 1 or 2
 
   // Negotiation.
   std::uint32_t radix = 8;                ///< children of a rank in the tree of control messages
@@ -58,6 +59,8 @@ struct coordinator_options {
 
   bool strict = false;                  ///< a name that is in use fails with errc::duplicate_name
   bool divide_by_active = true;         ///< average: by the ranks that bring data, or by all
+  bool tune = false;                    ///< try other sizes while it runs, and keep what is faster
+  std::string tune_file;                ///< what was kept, read and written by rank 0
   std::string timeline;                 ///< a file to record from the start; empty: none
   std::uint64_t timeline_ring = 65536;  ///< events kept in memory
 
@@ -175,6 +178,7 @@ class option_row {
       {"piece", "COHORT_PIECE", 4096, gigabyte, &o::piece},
       {"pieces_in_flight", "COHORT_PIECES_IN_FLIGHT", 1, 64, &o::pieces_in_flight},
       {"bytes_in_flight", "COHORT_BYTES_IN_FLIGHT", 1, gigabyte, &o::bytes_in_flight},
+      {"backend_up_to", "COHORT_BACKEND_UP_TO", 0, gigabyte, &o::backend_up_to},
       {"slots", "COHORT_SLOTS", 1, 2, &o::slots},
       {"radix", "COHORT_RADIX", 1, 31, &o::radix},
       {"cache_capacity", "COHORT_CACHE_CAPACITY", 1, 1 << 24, &o::cache_capacity},
@@ -191,11 +195,14 @@ class option_row {
       {"leave_deadline", "COHORT_LEAVE_DEADLINE", 1'000'000, &o::leave_deadline},
       {"strict", "COHORT_STRICT", &o::strict},
       {"divide_by_active", "COHORT_DIVIDE_BY_ACTIVE", &o::divide_by_active},
+      {"tune", "COHORT_TUNE", &o::tune},
       {"timeline_ring", "COHORT_TIMELINE_RING", 16, 1 << 28, &o::timeline_ring},
       {"plan_patience", "COHORT_PLAN_PATIENCE", 0, &o::plan_patience},
   };
   return rows;
 }
+/// The first of them can change while a coordinator runs.
+[[nodiscard]] inline std::span<const option_row> tuned_options() { return option_table().first(6); }
 
 }  // namespace coordination
 
@@ -239,6 +246,7 @@ inline coordinator_options with_environment(coordinator_options chosen) {
     row.set(chosen, *value);
   }
   if (const char* text = std::getenv("COHORT_TIMELINE")) chosen.timeline = text;
+  if (const char* text = std::getenv("COHORT_TUNE_FILE")) chosen.tune_file = text;
   return chosen;
 }
 

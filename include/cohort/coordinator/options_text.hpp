@@ -66,6 +66,17 @@ void save_options(const std::string& path, const coordinator_options& options);
 [[nodiscard]] coordinator_options load_options(const std::string& path,
                                                coordinator_options others = {});
 
+namespace coordination {
+
+/// The options that can change while a coordinator runs, one per line.
+[[nodiscard]] std::string tuned_text(const coordinator_options& options);
+/// The same as a file, below a comment of one line; whole or not at all, also for who reads it
+/// meanwhile. Throws std::system_error that names the file.
+void save_tuned(const std::string& path, const coordinator_options& options,
+                std::string_view comment);
+
+}  // namespace coordination
+
 }  // namespace cohort
 
 #ifndef COHORT_SEPARATE_COMPILATION

@@ -73,7 +73,8 @@ class named_verbs : public message_verbs<named_verbs>, public result_verbs<named
   [[nodiscard]] asio::io_context::executor_type get_executor() const noexcept {
     return (**where_).engine().get_executor();
   }
-  [[nodiscard]] const coordinator_options& options() const noexcept { return (**where_).options(); }
+  /// With the numbers that are in force now, if they are tuned.
+  [[nodiscard]] coordinator_options options() const { return (**where_).present_options(); }
   [[nodiscard]] coordinator_statistics stats() const { return (**where_).statistics(); }
   /// What this rank has submitted and what is not complete. Who is ready and who is missing is as
   /// of the last stall report; `ask_pending()` asks for one.

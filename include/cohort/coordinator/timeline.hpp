@@ -187,6 +187,7 @@ class recorder {
     const comm::request_source::guard hold(log_.source);
     events->instant("step", log_.now());
     tools::mark(tools::category::event, tools::literal("step"));
+    if (log_.tuned.active()) log_.tuned.marked();
   }
   /// What the device has done since the last time.
   void take_device_times() noexcept {

@@ -38,6 +38,7 @@ enum class part : std::uint8_t {
   generation,     ///< G
   close,          ///< C
   query,          ///< Q
+  adjust,         ///< O
 };
 
 namespace detail {
@@ -346,6 +347,12 @@ void wire_fields(Archive& archive, elected& item) {
 template <class Archive>
 void wire_fields(Archive& archive, failed& item) {
   archive(item.operation, item.why);
+}
+
+template <class Archive>
+void wire_fields(Archive& archive, adjustment& item) {
+  detail::list(archive, item.numbers,
+               [](auto& each, auto& number) { detail::compact(each, number); });
 }
 
 template <class Archive>

@@ -52,9 +52,8 @@ class basic_fusion_planner {
 
   /// The plan may be null. Throws error(errc::invalid_argument) where it has a name twice.
   basic_fusion_planner(const fusion_options& options, plan frozen)
-      : options_(options), plan_(std::move(frozen)), planned_(plan_ != nullptr) {
-    options_.alignment = std::bit_ceil(std::max<std::uint64_t>(options_.alignment, 1));
-    options_.patience = std::max<std::size_t>(options_.patience, 1);
+      : plan_(std::move(frozen)), planned_(plan_ != nullptr) {
+    set(options);
     if (!planned_) return;
     for (const frozen_pack& pack : *plan_) {
       const auto number = static_cast<std::uint32_t>(groups_.size());
@@ -66,6 +65,16 @@ class basic_fusion_planner {
       }
       groups_.push_back({std::vector<item>(pack.names.size()), 0});
     }
+  }
+
+  /// Packs by other numbers from now on; forgets all operations, which are to be added again. Not
+  /// with a plan.
+  void pack_by(const fusion_options& options, name_table& names) {
+    set(options);
+    for (entry_index entry = 0; entry < names.entry_bound(); ++entry)
+      names.entry(entry).lane = none;
+    lanes_.clear();
+    by_age_.clear();
   }
 
   /// An operation has become electable: complete, and the head of its name.
@@ -221,6 +230,11 @@ class basic_fusion_planner {
     ready_queue ready;
   };
 
+  void set(const fusion_options& options) noexcept {
+    options_ = options;
+    options_.alignment = std::bit_ceil(std::max<std::uint64_t>(options_.alignment, 1));
+    options_.patience = std::max<std::size_t>(options_.patience, 1);
+  }
   static bool stands(const readiness_table& table, const item& one) noexcept {
     return table[one.index].arrival == one.arrival && table[one.index].ready;
   }

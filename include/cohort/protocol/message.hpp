@@ -186,6 +186,12 @@ struct failed {
   verdict why;
 };
 
+/// O: numbers that hold from this position of the log on. What they mean the protocol does not
+/// know.
+struct adjustment {
+  std::vector<std::uint64_t> numbers;
+};
+
 /// C.
 struct closing {
   bool by_fault = false;
@@ -252,6 +258,7 @@ enum class action_kind : std::uint8_t {
   report,      ///< a stall report that was asked for
   end_set,     ///< all members have left this set, and all of it is decided (protocol D2)
   renumber,    ///< epochs of a name: `number` has been subtracted (protocol G1)
+  adjust,      ///< what is started after it works with other numbers (protocol R6)
   close,       ///< everything is decided; the tree is only left to end (protocol L5)
 };
 
@@ -266,7 +273,7 @@ struct action {
   name_index name = none;
   std::uint32_t made = none;    ///< start of a set_add: the number of the new set
   entry_index entry = none;     ///< start: valid until the actions are cleared
-  std::uint32_t detail = none;  ///< fail: number of a verdict; report: of a report
+  std::uint32_t detail = none;  ///< number of a verdict, a report, or an adjustment
   std::uint64_t token = 0;  ///< of the submission; 0: this rank has joined, contribute neutrally
   epoch number = 0;         ///< the epoch
   std::uint64_t log_count = 0;  ///< start: the same on all ranks; drain: most starts

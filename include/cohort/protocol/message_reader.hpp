@@ -300,6 +300,9 @@ void read_down(wire::reader& in, Visitor& visit) {
       case part::end:
         visit.on_set_ended(detail::read_set(in));
         break;
+      case part::adjust:
+        detail::read_part<adjustment>(in, visit);
+        break;
       default:
         throw protocol_error(fault::malformed, "unknown part of a message on its way down");
     }

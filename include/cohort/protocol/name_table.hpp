@@ -264,6 +264,8 @@ class basic_name_table {
 
   /// One more than the largest number of a name; `used` says which of them exist.
   [[nodiscard]] std::size_t bound() const noexcept { return names_.size(); }
+  /// The same of entries.
+  [[nodiscard]] std::size_t entry_bound() const noexcept { return entries_.size(); }
   [[nodiscard]] std::size_t name_count() const noexcept {
     return names_.size() - free_names_.size();
   }

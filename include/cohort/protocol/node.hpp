@@ -143,6 +143,10 @@ class basic_node {
   void decide();
   /// Root: the timer of a frozen plan. Returns whether it held anything back (protocol R4).
   bool give_up_plan();
+  /// Root: what is elected from now on is packed by `packing`, unless there is a frozen plan, and
+  /// runs with `numbers` on all ranks, which come as `action_kind::adjust` (protocol R6). Nothing
+  /// happens once the negotiation is closed. Costs as much as there are names.
+  void adjust(std::vector<std::uint64_t> numbers, const fusion_options& packing);
   /// Root: the names that a frozen plan waits for, of packs of which some have come.
   [[nodiscard]] std::vector<std::string> plan_awaits() const {
     return planner_.has_plan() ? planner_.awaited() : std::vector<std::string>();
@@ -185,6 +189,9 @@ class basic_node {
   }
   [[nodiscard]] const stall_report& report_of(const action& one) const {
     return reports_[one.detail];
+  }
+  [[nodiscard]] const adjustment& adjustment_of(const action& one) const {
+    return adjustments_[one.detail];
   }
   [[nodiscard]] const entry_record& entry(entry_index index) const {
     return log_.names.entry(index);
@@ -303,6 +310,7 @@ class basic_node {
   void purge_names();
   void apply_left(const waiting_leave& one);
   void apply_drain(const std::vector<start_range>& counts);
+  void apply_adjusted(adjustment item);
   void apply_close(const closing& item);
   void observed(part item, name_index name = none, epoch number = 0, const verdict* why = nullptr);
 
@@ -382,6 +390,7 @@ class basic_node {
   std::vector<action> actions_;
   std::vector<verdict_ptr> verdicts_;
   std::vector<stall_report> reports_;
+  std::vector<adjustment> adjustments_;
   observer observer_ = nullptr;
   void* observer_context_ = nullptr;
 };

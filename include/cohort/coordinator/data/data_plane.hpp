@@ -43,10 +43,7 @@ class basic_data_plane {
   };
 
   basic_data_plane(client& owner, const coordinator_options& options, std::uint32_t slots)
-      : fusion(static_cast<std::size_t>(options.fusion_buffer) + 64 * 1024),
-        owner_(owner),
-        options_(options),
-        queue_(slots) {}
+      : fusion(fusion_memory(options)), owner_(owner), options_(options), queue_(slots) {}
 
   /// From now on what is pushed, or has been, can run. There is one backend at most.
   void open(comm::communicator_state& on, comm::any_backend* backend,

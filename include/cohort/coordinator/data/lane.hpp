@@ -8,6 +8,7 @@
 #include <cohort/collectives/bodies/adasum.hpp>
 #include <cohort/comm/device_backend.hpp>
 #include <cohort/comm/requests/source.hpp>
+#include <cohort/coordinator/options.hpp>
 #include <cohort/core/pack_layout.hpp>
 #include <cohort/progress/operation.hpp>
 
@@ -42,26 +43,26 @@ class fusion_allocator {
    public:
     buffer() noexcept {}
     buffer(buffer&& other) noexcept
-        : from_(std::exchange(other.from_, nullptr)), data_(other.data_), keep_(other.keep_) {}
+        : from_(std::exchange(other.from_, nullptr)), data_(other.data_), kept_(other.kept_) {}
     buffer& operator=(buffer other) noexcept {
       std::swap(from_, other.from_);
       std::swap(data_, other.data_);
-      std::swap(keep_, other.keep_);
+      std::swap(kept_, other.kept_);
       return *this;
     }
     ~buffer() {
-      if (from_ != nullptr) from_->give_back(data_, keep_);
+      if (from_ != nullptr) from_->give_back(data_, kept_);
     }
     [[nodiscard]] std::byte* data() const noexcept { return data_; }
     [[nodiscard]] explicit operator bool() const noexcept { return from_ != nullptr; }
 
    private:
     friend class fusion_allocator;
-    buffer(fusion_allocator* from, std::byte* data, bool keep) noexcept
-        : from_(from), data_(data), keep_(keep) {}
+    buffer(fusion_allocator* from, std::byte* data, std::size_t kept) noexcept
+        : from_(from), data_(data), kept_(kept) {}
     fusion_allocator* from_ = nullptr;
     std::byte* data_ = nullptr;
-    bool keep_ = false;
+    std::size_t kept_ = 0;  // its bytes; 0 for one that is given back
   };
 
   /// Throws std::bad_alloc.
@@ -70,13 +71,21 @@ class fusion_allocator {
     if (keep && !free_.empty()) {
       std::byte* data = free_.back();
       free_.pop_back();
-      return {this, data, true};
+      return {this, data, buffer_bytes_};
     }
     if (keep) free_.reserve(kept_ + 1);  // so that giving back cannot fail
     auto* data = static_cast<std::byte*>(::operator new(
         std::max(keep ? buffer_bytes_ : bytes, std::size_t{1}), std::align_val_t(alignment)));
     kept_ += keep ? 1U : 0U;
-    return {this, data, keep};
+    return {this, data, keep ? buffer_bytes_ : 0};
+  }
+  /// From now on buffers have at least so many bytes; smaller ones are not kept any more.
+  void grow(std::size_t buffer_bytes) noexcept {
+    if (buffer_bytes <= buffer_bytes_) return;
+    buffer_bytes_ = buffer_bytes;
+    for (std::byte* one : free_) release(one);
+    kept_ -= free_.size();
+    free_.clear();
   }
   /// Buffers that are kept, in use or not.
   [[nodiscard]] std::size_t kept() const noexcept { return kept_; }
@@ -85,18 +94,21 @@ class fusion_allocator {
   static void release(std::byte* data) noexcept {
     ::operator delete(data, std::align_val_t(alignment));
   }
-  void give_back(std::byte* data, bool keep) noexcept {
-    if (keep) {
-      free_.push_back(data);
-    } else {
-      release(data);
-    }
+  void give_back(std::byte* data, std::size_t bytes) noexcept {
+    if (bytes == buffer_bytes_) return free_.push_back(data);
+    kept_ -= bytes != 0 ? 1U : 0U;
+    release(data);
   }
 
   std::size_t buffer_bytes_;
   std::size_t kept_ = 0;
   std::vector<std::byte*> free_;
 };
+
+/// What a buffer for packs has room for: with the ends of tensors at lines.
+[[nodiscard]] inline std::size_t fusion_memory(const coordinator_options& options) noexcept {
+  return static_cast<std::size_t>(options.fusion_buffer) + 64 * 1024;
+}
 
 template <class Any>
 class basic_lane;

@@ -85,6 +85,7 @@ class packed_calls {
   // Runs of small tensors of one type travel together, large ones alone and in pieces.
   void split() {
     const coordinator_options& options = of_.plane_.options_;
+    backend_up_to_ = options.backend_up_to;
     const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
     bool has_adasum = false;
     const auto item_of = [&](std::uint32_t i) {
@@ -200,7 +201,7 @@ class packed_calls {
       const MPI_Datatype type = head.kernels->type();
       const comm::collective_call given{op_kind::all_reduce, in, out, count, type,
                                         head.operation,      0};
-      if (of_.give_to_backend(on, given, where)) return;
+      if (fits_backend(what) && of_.give_to_backend(on, given, where)) return;
       of_.add(on,
               mpi::post::iallreduce(in, out, static_cast<MPI_Count>(count), type, head.operation,
                                     where, &request),
@@ -209,7 +210,7 @@ class packed_calls {
       const int root = of_.tasks.front()->root;
       const comm::collective_call given{op_kind::broadcast, MPI_IN_PLACE, out, count,
                                         MPI_BYTE,           MPI_OP_NULL,  root};
-      if (of_.give_to_backend(on, given, where)) return;
+      if (fits_backend(what) && of_.give_to_backend(on, given, where)) return;
       of_.add(
           on,
           mpi::post::ibcast(out, static_cast<MPI_Count>(count), MPI_BYTE, root, where, &request),
@@ -247,6 +248,9 @@ class packed_calls {
   }
 
  private:
+  [[nodiscard]] bool fits_backend(const call& what) const noexcept {
+    return what.bytes <= backend_up_to_;
+  }
   /// It has no operation of MPI. Such a tensor is never cut, for it is one vector.
   [[nodiscard]] bool is_adasum(const tensor& what) const noexcept {
     return of_.tasks.front()->kind == op_kind::all_reduce && what.operation == MPI_OP_NULL;
@@ -280,6 +284,7 @@ class packed_calls {
   /// Gives a pack to a backend that packs itself.
   bool give_scattered(lane& on, std::size_t count, MPI_Comm where) {
     if (of_.plane_.backend_ == nullptr || !of_.plane_.backend_->takes_scattered()) return false;
+    if (!fits_backend(calls[on.call])) return false;
     const task& head = *of_.tasks.front();
     const bool reduces = head.kind == op_kind::all_reduce;
     const tensor& first = *tensors[calls[on.call].first];
@@ -327,7 +332,8 @@ class packed_calls {
   }
 
   basic_execution<Any>& of_;
-  std::uint64_t first_adasum_ = 0;  // the number of the first call, if there is one of op::adasum
+  std::uint64_t backend_up_to_ = 0;  // when it was elected, as on all ranks
+  std::uint64_t first_adasum_ = 0;   // the number of the first call, if there is one of op::adasum
 };
 
 }  // namespace cohort::coordination

@@ -9,6 +9,7 @@
 #include <cohort/core/error.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -26,6 +27,10 @@
 namespace cohort::coordination::detail {
 
 inline constexpr std::size_t longest_text = std::size_t{64} << 20U;
+/// Options that name files.
+inline constexpr std::array file_options{
+    std::pair{std::string_view("timeline"), &coordinator_options::timeline},
+    std::pair{std::string_view("tune_file"), &coordinator_options::tune_file}};
 
 /// Any bytes on one line: what is not printable is \xNN; quotes and backslashes have a backslash.
 [[nodiscard]] COHORT_INLINE std::string quoted(std::string_view name) {
@@ -206,8 +211,10 @@ COHORT_INLINE std::string to_text(const coordinator_options& options) {
   for (const coordination::option_row& row : coordination::option_table()) {
     text += std::string(row.name) + '=' + row.print(row.get(options)) + '\n';
   }
-  if (!options.timeline.empty()) {
-    text += "timeline=" + coordination::detail::quoted(options.timeline) + '\n';
+  for (const auto& [name, where] : coordination::detail::file_options) {
+    if (const std::string& path = options.*where; !path.empty()) {
+      text += std::string(name) + '=' + coordination::detail::quoted(path) + '\n';
+    }
   }
   for (const auto& pack : options.frozen_plan) {
     if (!pack.empty()) text += "pack=" + to_text(fusion_plan{pack});
@@ -217,7 +224,8 @@ COHORT_INLINE std::string to_text(const coordinator_options& options) {
 
 COHORT_INLINE coordinator_options parse_options(std::string_view text, coordinator_options others) {
   const std::span<const coordination::option_row> table = coordination::option_table();
-  std::vector<bool> seen(table.size() + 1);
+  const auto& files = coordination::detail::file_options;
+  std::vector<bool> seen(table.size() + files.size());
   bool packs = false;
   std::string plan;  // with as many lines as the text, so that its errors name the right one
   for (std::size_t number = 1; !text.empty(); ++number) {
@@ -237,12 +245,17 @@ COHORT_INLINE coordinator_options parse_options(std::string_view text, coordinat
       plan += line.substr(5);
       packs = true;
       line = {};
-    } else if (line.starts_with("timeline=")) {
-      once(table.size(), "timeline");
-      line.remove_prefix(9);
+    } else if (const auto file = std::find_if(files.begin(), files.end(),
+                                              [&](const auto& each) {
+                                                return line.starts_with(each.first) &&
+                                                       line.substr(each.first.size(), 1) == "=";
+                                              });
+               file != files.end()) {
+      once(table.size() + static_cast<std::size_t>(file - files.begin()), file->first);
+      line.remove_prefix(file->first.size() + 1);
       auto path = coordination::detail::take_quoted(line);
-      if (!path || !line.empty()) refuse("timeline is not a name in quotes");
-      others.timeline = std::move(*path);
+      if (!path || !line.empty()) refuse(std::string(file->first) + " is not a name in quotes");
+      others.*file->second = std::move(*path);
     }
     plan += '\n';
     while (!line.empty()) {
@@ -268,6 +281,22 @@ COHORT_INLINE coordinator_options parse_options(std::string_view text, coordinat
 
 COHORT_INLINE void save_options(const std::string& path, const coordinator_options& options) {
   coordination::detail::write_text(path, to_text(options));
+}
+COHORT_INLINE std::string coordination::tuned_text(const coordinator_options& options) {
+  std::string text;
+  for (const option_row& row : tuned_options()) {
+    text += std::string(row.name) + '=' + row.print(row.get(options)) + '\n';
+  }
+  return text;
+}
+COHORT_INLINE void coordination::save_tuned(const std::string& path,
+                                            const coordinator_options& options,
+                                            std::string_view comment) {
+  const std::string fresh = path + ".new";
+  detail::write_text(fresh, "# " + std::string(comment) + '\n' + tuned_text(options));
+  if (std::rename(fresh.c_str(), path.c_str()) != 0) {
+    throw std::system_error(errno, std::generic_category(), path);
+  }
 }
 COHORT_INLINE coordinator_options load_options(const std::string& path,
                                                coordinator_options others) {

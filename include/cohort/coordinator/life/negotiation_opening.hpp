@@ -128,7 +128,10 @@ class negotiation_opening {
     } catch (const std::system_error& problem) {
       return log_.faults.break_down(std::make_exception_ptr(problem));
     }
-    if (log_.rank == 0) log::write(log::level::debug, "coordinator: " + describe(log_.options));
+    if (log_.rank == 0) {
+      log::write(log::level::debug, "coordinator: " + describe(log_.options));
+      log_.tuned.open();
+    }
     log_.touch();
   }
 

@@ -34,7 +34,11 @@ class log_performer final : private data_plane::client {
       const protocol::action one = log_.node.actions()[i];
       switch (one.kind) {
         case action_kind::start:
+          if (log_.tuned.active()) log_.tuned.elected(one);
           start(one);
+          break;
+        case action_kind::adjust:
+          log_.tuned.apply(log_.node.adjustment_of(one));
           break;
         case action_kind::start_join:
           start_join(one);
@@ -50,6 +54,7 @@ class log_performer final : private data_plane::client {
           log_.tasks.for_each([&](task& each) {
             if (each.name == one.name) each.epoch -= one.number;
           });
+          if (log_.tuned.active()) log_.tuned.names_change();
           break;
         case action_kind::drain:
           log_.groups.drain(one);

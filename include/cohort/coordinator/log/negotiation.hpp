@@ -19,6 +19,7 @@
 #include <cohort/coordinator/sets/set_list.hpp>
 #include <cohort/coordinator/sets/set_view.hpp>
 #include <cohort/coordinator/timeline.hpp>
+#include <cohort/coordinator/tuning/tuning.hpp>
 #include <cohort/progress/context.hpp>
 #include <cohort/protocol/node.hpp>
 
@@ -56,7 +57,9 @@ class negotiation final : public comm::look_hook,
       const coordinator_options own = with_environment(chosen);
       validate(own);
       one = std::make_shared<negotiation>(over, own, std::move(host), std::move(devices));
-    } catch (const error& problem) {  // the others wait for this rank: it opens one to tell them
+      one->tuned.load();
+    } catch (const std::system_error&
+                 problem) {  // the others wait for this rank: it opens one to tell them
       refused = std::current_exception();
       one = std::make_shared<negotiation>(over, coordinator_options(), nullptr);
       one->opening.refused = problem.what();
@@ -93,7 +96,7 @@ class negotiation final : public comm::look_hook,
   }
 
   progress::engine& engine;
-  const coordinator_options options;
+  coordinator_options options;  ///< the log may change those that are tuned
   const int rank;
   const int size;
   communicator parent;
@@ -111,6 +114,7 @@ class negotiation final : public comm::look_hook,
   data_plane plane{performer.client(), options, options.slots};
   group_list<Any> groups{*this};
   recorder<Any> recording{*this, rank, size};
+  tuning<Any> tuned{*this};
   neighbours_in_tree<Any> neighbours{*this};
   fault_handling<Any> faults{*this};
   decision_watch<Any> decisions{*this};
@@ -127,6 +131,7 @@ class negotiation final : public comm::look_hook,
   void advance() {
     tasks.announced();
     if (const std::size_t finished = performer.take_finished()) node.finished(finished);
+    if (tuned.active()) tuned.decide();
     node.decide();
     neighbours.flush();
     performer.perform();

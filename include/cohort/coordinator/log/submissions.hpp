@@ -166,7 +166,10 @@ class submissions {
     coordinator_statistics& counted = one.view->counted;
     ++(one.error ? counted.failed : counted.completed);
     ++completed_;
-    if (first_ == nullptr) log_.stay_awake();
+    if (first_ == nullptr) {
+      if (log_.tuned.active()) log_.tuned.idle();
+      log_.stay_awake();
+    }
     log_.engine.complete(&one);
   }
   void fail_all(const std::exception_ptr& why) {

@@ -304,7 +304,9 @@ class set_list {
     log_.touch();  // for the next set
   }
   [[nodiscard]] coordinator_options options_of_sets() const {  // but files are the coordinator's
-    coordinator_options options = log_.options;
+    coordinator_options options = whole().options();  // the numbers of all members are the same
+    options.tune = false;
+    options.tune_file.clear();
     options.timeline.clear();
     options.frozen_plan.clear();
     return options;

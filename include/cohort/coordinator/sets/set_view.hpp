@@ -146,7 +146,14 @@ class set_view final : public instance {
     all.messages_sent = messages.messages_sent;
     all.bytes_sent = messages.bytes_sent;
     all.messages_received = messages.messages_received;
+    if (is_whole()) all.tuning = log_.tuned.statistics();
     return all;
+  }
+  [[nodiscard]] coordinator_options present_options() override {
+    const comm::request_source::guard hold(log_.source);
+    coordinator_options now = options_;
+    for (const option_row& row : tuned_options()) row.set(now, row.get(log_.options));
+    return now;
   }
   void request_report() override { log_.reports.request_report(); }
   void step() override { log_.recording.step(); }

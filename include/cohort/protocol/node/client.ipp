@@ -287,6 +287,7 @@ void basic_node<Any>::clear_actions() {
   actions_.clear();
   verdicts_.clear();
   reports_.clear();
+  adjustments_.clear();
 }
 
 template <class Any>

@@ -134,6 +134,21 @@ const std::vector<elected>& basic_node<Any>::gather_elected() {
   return chosen_;
 }
 
+// [protocol R6] What is ready is sorted anew, for what may share a pack has changed.
+template <class Any>
+void basic_node<Any>::adjust(std::vector<std::uint64_t> numbers, const fusion_options& packing) {
+  if (log_.closed || !tree_.is_root()) return;
+  if (!planner_.has_plan()) {
+    planner_.pack_by(packing, log_.names);
+    for (std::uint32_t set = 0; set < sets_.size(); ++set) {
+      for (record_index index = table_.first(set); index != none; index = table_[index].next) {
+        if (table_[index].ready) planner_.add(log_.names, table_, index);
+      }
+    }
+  }
+  emit(part::adjust, adjustment{std::move(numbers)});
+}
+
 // [protocol R1] The head of a name can be elected once it is complete; or it cannot at all
 // [protocol J6].
 template <class Any>

@@ -332,6 +332,17 @@ void basic_node<Any>::apply_drain(const std::vector<start_range>& counts) {
   observed(part::counts);
 }
 
+// ADJUST [protocol R6]
+template <class Any>
+void basic_node<Any>::apply_adjusted(adjustment item) {
+  action made;
+  made.kind = action_kind::adjust;
+  made.detail = static_cast<std::uint32_t>(adjustments_.size());
+  adjustments_.push_back(std::move(item));
+  actions_.push_back(made);
+  observed(part::adjust);
+}
+
 // CLOSE
 template <class Any>
 void basic_node<Any>::apply_close(const closing& item) {

@@ -194,6 +194,7 @@ struct basic_node<Any>::down_visitor {
   void on_generation(std::uint64_t keep) { self.apply_generation(static_cast<std::size_t>(keep)); }
   void on(const leaving& l) { self.apply_left(self.resolve_leave(l)); }
   void on(const std::vector<start_count>& counts) { self.apply_drain(self.resolve_counts(counts)); }
+  void on(adjustment& item) { self.apply_adjusted(std::move(item)); }
   void on(const closing& item) { self.apply_close(item); }
 
   void on_query(std::uint64_t number, std::uint64_t budget) {
