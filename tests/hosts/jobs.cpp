@@ -5,16 +5,19 @@
 
 #include <cohort/cluster.hpp>
 #include <cohort/collectives/all_reduce.hpp>
-#include <cohort/collectives/gather.hpp>
+#include <cohort/collectives/barrier.hpp>
+#include <cohort/collectives/broadcast.hpp>
 #include <cohort/core/asio.hpp>
-#include <cohort/core/log.hpp>
 #include <cohort/core/process.hpp>
 #include <cohort/progress/context.hpp>
 #include <cohort/shm/backend.hpp>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
@@ -22,7 +25,9 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "support/patience.hpp"
 
@@ -150,26 +155,84 @@ job nodes(cohort::communicator world) {
   require(!most.is_homogeneous(), "two ranks on one host, and one on the other");
 }
 
-/// Shared memory is refused on all ranks for the reason of one of them, and rank 0 logs it.
-job memory(cohort::communicator world) {
-  co_await nodes(world);
-  const cohort::log::capture logged;
-  const auto by = co_await cohort::shm::make_backend(world);
-  std::array<char, 256> why{};
-  by.why().copy(why.data(), why.size() - 1);
-  std::vector<char> all(why.size() * static_cast<std::size_t>(world.size()));
-  co_await cohort::gather(world, why, all, 0);
-  int lines = logged.contains("shm::make_backend: ") ? 1 + world.rank() : 0;
-  co_await cohort::all_reduce(world, lines, cohort::op::sum);
-  require(lines == 1, "who logs is not rank 0 alone");
-  require(!by.active(), "two hosts cannot share memory");
-  if (world.rank() != 0) co_return;
-  for (int rank = 0; rank < world.size(); ++rank) {
-    const std::string text = all.data() + why.size() * static_cast<std::size_t>(rank);
-    std::cout << "rank " << rank << " knows: " << text << std::endl;
-    require(text.starts_with("rank 2: ") && text.find("another node") != text.npos,
-            "rank " + std::to_string(rank) + " does not know the reason");
+/// Whether sums and broadcasts of `count` numbers are right, through the backend of `world`.
+asio::awaitable<bool> sums_right(cohort::communicator world, std::size_t count) {
+  const int n = world.size();
+  std::vector<double> x(count);
+  for (std::size_t i = 0; i < count; ++i) x[i] = world.rank() + static_cast<double>(i % 100);
+  co_await cohort::all_reduce(world, x, cohort::op::sum);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (x[i] != n * (n - 1) / 2 + n * static_cast<double>(i % 100)) co_return false;
   }
+  for (int root = 0; root < n; ++root) {
+    std::fill(x.begin(), x.end(), world.rank() == root ? root + 0.5 : -1.0);
+    co_await cohort::broadcast(world, x, root);
+    if (std::count(x.begin(), x.end(), root + 0.5) != std::ptrdiff_t(count)) co_return false;
+  }
+  co_return true;
+}
+
+/// Ranks of several hosts share memory on each, and send messages between them: blocks of ranks,
+/// one rank on each host, and hosts with unequal numbers of ranks in turns.
+job between(cohort::communicator world) {
+  co_await nodes(world);
+  const bool last = world.rank() == 3;
+  const bool firsts = world.rank() == 0 || world.rank() == 2;
+  const cohort::communicator uneven = co_await world.split(last ? -1 : 0, -world.rank());
+  const cohort::communicator single = co_await world.split(firsts ? 0 : -1);
+  for (cohort::communicator over : {world, uneven, single}) {
+    if (!over) continue;
+    const auto by = co_await cohort::shm::make_backend(over);
+    require(by.active() && by.name() == "hierarchical", "no backend: " + by.why());
+    over.set_backend(by);
+    const cohort::communicator_statistics before = over.stats();
+    for (const std::size_t count : {0, 1, 1000, 30'001, 400'000}) {
+      const bool right = co_await sums_right(over, count);
+      require(right, "sums of " + std::to_string(count) + " numbers");
+    }
+    co_await cohort::barrier(over);
+    const cohort::communicator_statistics done = over.stats();
+    require(done.backend == "hierarchical" &&
+                done.by_backend.operations == done.operations - before.operations,
+            "MPI has done some of it");
+    over.reset_backend();
+  }
+}
+
+/// Sums between hosts until one of them is gone; then every rank has an error, or MPI ends it.
+job forever(cohort::communicator world) {
+  world.set_backend(co_await cohort::shm::make_backend(world));
+  std::vector<float> x(100'000, 1.0F);
+  for (int i = 0;; ++i) {
+    if (i == 10 && world.rank() == 0) std::cout << "going" << std::endl;
+    co_await cohort::all_reduce(world, x, cohort::op::max);
+  }
+}
+
+/// A host crashes while its ranks sum with others, which then end. mpiexec of Open MPI 4 may wait
+/// for the host for ever; it ends with the simulated hosts.
+int loss(const std::string& self) {
+  const char* const launcher = std::getenv("COHORT_MPIEXEC");
+  const std::string starts = launcher == nullptr ? "mpiexec" : launcher;
+  const bool is_hydra = std::system((starts + " --version 2>&1 | grep -q HYDRA").c_str()) == 0;
+  const std::string where = is_hydra ? " -hosts h1:2,h2:2" : " --host h1:2,h2:2 --bind-to none";
+  FILE* const output = ::popen((starts + where + " -n 4 " + self + " forever 2>&1").c_str(), "r");
+  require(output != nullptr, "popen");
+  std::array<char, 1000> line{};
+  do {
+    require(std::fgets(line.data(), line.size(), output) != nullptr, "the job has not begun");
+  } while (std::string_view(line.data()).substr(0, 5) != "going");
+  const auto ranks_are_there = [] {
+    return hosts("agent h1 pgrep -f \"'[f]orever$'\" >/dev/null");
+  };
+  require(ranks_are_there(), "no ranks on h1");
+  require(std::system("kill -KILL $(cat $COHORT_HOSTS/h2)") == 0, "kill");
+  const auto end = std::chrono::steady_clock::now() + cohort_test::patient(60s);
+  while (ranks_are_there()) {
+    require(std::chrono::steady_clock::now() < end, "ranks on the host that is left go on");
+    std::this_thread::sleep_for(200ms);
+  }
+  return 0;
 }
 
 /// A worker of another host that sleeps hears of a call, though its doorbell cannot be rung: no
@@ -210,11 +273,19 @@ int main(int argc, char** argv) {
     if (*launcher != '\0') ::setenv("COHORT_MPIEXEC", launcher, 0);
   }
   const std::string_view what = argc == 2 ? argv[1] : "";
-  if (what == "ranks-memory") {
+  if (what == "loss") {
+    try {
+      return loss(argv[0]);
+    } catch (const std::exception& problem) {
+      std::cerr << "failed: " << problem.what() << std::endl;
+      std::_Exit(1);  // the job runs on
+    }
+  }
+  if (what == "ranks-between" || what == "forever") {
     cohort::environment env{argc, argv};
     asio::io_context io;
     const cohort::communicator world{io};
-    return run(io, memory(world));
+    return run(io, what == "forever" ? forever(world) : between(world));
   }
   if (what == "ranks-doorbell") {
     cohort::environment env{argc, argv};

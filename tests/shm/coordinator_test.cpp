@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <cohort/core/log.hpp>
+#include <cohort/mpi/comm.hpp>
 #include <cohort/progress/when_all.hpp>
 
 #include "coordinator/support.hpp"
@@ -386,6 +387,28 @@ TEST_CASE("a coordinator without a backend chooses shared memory if its communic
         CHECK(all_in_memory(done) == (world.size() > 1));
       },
       choosing);
+}
+
+TEST_CASE("a coordinator over several nodes chooses what goes between them", "[shm][coordinator]") {
+  const auto all = cohort::mpi::comm_ref::world();
+  if (all.size() == 1) return;
+  for (const bool in_turns : {true, false}) {
+    cohort::communicator_options options = choosing;
+    options.node = in_turns ? all.rank() % 2 : all.rank() / 2;
+    cohort_test::on_world(
+        [](cohort::communicator world) -> task {
+          const auto done = co_await sums_by_default(world);
+          CHECK(all_in_memory(done));
+        },
+        options);
+    options.backend = cohort::backend_choice::shm;
+    cohort_test::on_world(
+        [](cohort::communicator world) -> task {
+          const auto done = co_await sums_by_default(world);
+          CHECK(all_in_memory(done) == (world.local_size() == world.size()));
+        },
+        options);
+  }
 }
 
 TEST_CASE("a coordinator goes through MPI where its communicator does", "[shm][coordinator]") {

@@ -21,6 +21,7 @@
 
 namespace cohort::comm {
 
+class communicator_state;
 class request_operation;
 
 /// What one of the ways has been given that data can go: MPI, a backend, a device.
@@ -145,22 +146,22 @@ class backend_holder final : public any_backend {
   Backend backend_;
 };
 
-/// Makes a backend together with the other ranks of a communicator, which all are on one node. The
-/// steps come one after the other on all ranks; none may block.
+/// Makes a backend together with the other ranks of a communicator. The steps come one after the
+/// other on all ranks; none may block.
 class backend_maker {
  public:
   /// Tells the other ranks where to find what the first has begun.
   using address = std::array<std::byte, 64>;
 
   virtual ~backend_maker() = default;
-  /// On rank 0. Throws std::exception with the reason where it cannot.
+  /// On the lowest rank of each node. Throws std::exception with the reason where it cannot.
   virtual address begin() = 0;
-  /// On the others, if rank 0 could. Throws as `begin`.
+  /// On the others of the node, if that could. Throws as `begin`.
   virtual void join(const address& of) = 0;
   /// What is used if all ranks can. Throws as `begin`.
   [[nodiscard]] virtual std::shared_ptr<any_backend> end() = 0;
-  /// Memory of zeros that all ranks share beside what the backend needs, as much as was asked for,
-  /// from `end` on for as long as what that has made.
+  /// Memory of zeros that the ranks of this node share beside what the backend needs, as much as
+  /// was asked for, from `end` on for as long as what that has made.
   [[nodiscard]] virtual std::span<std::byte> beside() noexcept = 0;
   /// All ranks have come to `end`.
   virtual void all_have_joined() noexcept = 0;
@@ -173,9 +174,13 @@ struct backend_wish {
   std::size_t memory = 0;        ///< communicator_options::shared_memory
 };
 
-/// Makes the maker for one of `ranks` of a communicator on `engine`.
-using new_backend_maker = std::unique_ptr<backend_maker> (*)(progress::engine& engine, int rank,
-                                                             int ranks, const backend_wish& wish);
+/// Makes the maker for this rank of a communicator. Where its ranks are on several nodes, the
+/// backend sends messages on `beside`, which has the same ranks, with tags from `backend_tag` on.
+using new_backend_maker = std::unique_ptr<backend_maker> (*)(const communicator_state& over,
+                                                             MPI_Comm beside,
+                                                             const backend_wish& wish);
+/// Of Adasum are those before it, and the making of communicators has the last.
+inline constexpr int backend_tag = (1 << 14) + 2;
 /// Null where the program does not include the layer that has one.
 inline std::atomic<new_backend_maker> node_backend_maker{nullptr};
 /// True where the program includes verbs that bring device memory to MPI: then ranks whose data lie
@@ -186,7 +191,8 @@ inline std::atomic<bool> has_staged_verbs{false};
 struct backend_offer {
   std::unique_ptr<backend_maker> maker;
   std::shared_ptr<any_backend> made;  ///< null where it cannot
-  bool is_there = false;              ///< rank 0 can
+  int first = 0;                      ///< the lowest rank of this node
+  bool is_there = false;              ///< that can
   std::array<char, 256> why{};        ///< it cannot
 };
 
@@ -203,13 +209,22 @@ namespace cohort {
 
 /// Who does the collectives of a communicator whose backend nobody sets.
 enum class backend_choice : std::uint8_t {
-  environment,  ///< as `COHORT_BACKEND` says: `mpi`, or `auto`, also where it is not set
+  environment,  ///< as `COHORT_BACKEND` says: one of the following, `auto` where it is not set
   mpi,
   /// Shared memory, if all ranks are on one node, want the same, and have included
   /// <cohort/shm.hpp>, but not <cohort/staging.hpp>; else MPI. The sixteenth collective begins to
   /// open it, and MPI does what is started until all ranks have it: nothing waits. What was chosen
   /// is logged, and in communicator::stats().
-  automatic
+  ///
+  /// Coordinators, process sets and persistent groups whose ranks are on several nodes use shared
+  /// memory on each and messages between them. A communicator's own verbs do not: these messages
+  /// go on only while the engine looks, so a rank that starts a collective and then blocks in MPI
+  /// would stop the others, which MPI's collectives do not.
+  automatic,
+  shm,  ///< the same, but nothing over several nodes
+  /// The same, and a communicator that is constructed over several nodes does its own verbs so too:
+  /// its constructor opens it. Communicators that are made from it do not.
+  hierarchical
 };
 
 }  // namespace cohort

@@ -25,17 +25,22 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 namespace cohort::comm {
 
-/// Whether the ranks of `over` open one: backend_choice::automatic, all on one node, with programs
-/// that can. Every rank knows the same without asking. *Requires* `over` to be open.
+/// Whether the ranks of `over` open one: none of them says backend_choice::mpi, all choose alike,
+/// are on one node, and have programs that can. Every rank knows the same without asking.
+/// *Requires* `over` to be open.
 [[nodiscard]] bool chooses_backend(const communicator_state& over) noexcept;
+/// The same where ranks on several nodes may have one, for they wait for each other's engines
+/// anyway.
+[[nodiscard]] bool chooses_backend_over_nodes(const communicator_state& over) noexcept;
 
 /// What was opened; nothing on all ranks if one of them cannot.
 struct opened_backend {
   std::shared_ptr<any_backend> backend;
-  std::span<std::byte> beside;  ///< lives as long as the backend
+  std::span<std::byte> beside;  ///< lives as long as the backend; none over several nodes
 };
 
 namespace detail {
@@ -77,28 +82,43 @@ progress::look_task<backend_offer> offer_backend(Communicator over, MPI_Comm bes
     } catch (const std::exception& problem) {
       failed = true;
       const auto* of_system = dynamic_cast<const std::system_error*>(&problem);
-      // Rank 0 has ended, or taken it away: nobody misses it.
+      // The first has ended, or taken it away: nobody misses it.
       if (of_system != nullptr && of_system->code() == std::errc::no_such_file_or_directory) return;
       std::string_view(problem.what()).copy(mine.why.data(), mine.why.size() - 1);
     }
   };
+  const bool several = !over.state()->is_on_one_node();
+  if (several) wish.bytes_beside = 0;
+  while (over.state()->node_of(mine.first) != over.state()->node_of(rank)) ++mine.first;
   attempt([&] {
     const new_backend_maker make = node_backend_maker.load(std::memory_order_relaxed);
-    mine.maker = make(over.state()->engine, rank, over.size(), wish);
+    mine.maker = make(*over.state(), beside, wish);
   });
 
-  struct {
+  struct announcement {
     backend_maker::address where{};
     std::uint64_t is_there = 0;
-  } told;
-  if (rank == 0) {
+  };
+  announcement told;
+  if (rank == mine.first) {
     attempt([&] { told.where = mine.maker->begin(); });
     told.is_there = failed ? 0 : 1;
   }
-  auto telling = detail::tell(over, beside, &told, sizeof told, 0);
-  co_await telling;
+  if (several) {  // each node has its own, and what all tell is little
+    std::vector<announcement> all(static_cast<std::size_t>(over.size()));
+    auto gathering = joint::request(over, [&](MPI_Request* posted) {
+      constexpr auto bytes = static_cast<MPI_Count>(sizeof told);
+      return mpi::post::iallgather(&told, bytes, MPI_BYTE, all.data(), bytes, MPI_BYTE, beside,
+                                   posted);
+    });
+    co_await gathering;
+    told = all[static_cast<std::size_t>(mine.first)];
+  } else {
+    auto telling = detail::tell(over, beside, &told, sizeof told, 0);
+    co_await telling;
+  }
   mine.is_there = told.is_there != 0;
-  if (rank != 0 && mine.is_there) attempt([&] { mine.maker->join(told.where); });
+  if (rank != mine.first && mine.is_there) attempt([&] { mine.maker->join(told.where); });
   if (mine.is_there) attempt([&] { mine.made = mine.maker->end(); });
   co_return mine;
 }
@@ -113,7 +133,7 @@ progress::look_task<opened_backend> open_backend_together(Communicator over, MPI
   const auto ranks = static_cast<std::uint64_t>(over.size());
   // Of the ranks that cannot, the lowest is named.
   std::uint64_t lowest = mine.made ? 0 : ranks - static_cast<std::uint64_t>(over.rank());
-  if (!mine.is_there) lowest = ranks;
+  if (!mine.is_there) lowest = ranks - static_cast<std::uint64_t>(mine.first);
   auto agreeing = joint::request(over, [&lowest, beside](MPI_Request* posted) {
     return mpi::post::iallreduce(MPI_IN_PLACE, &lowest, 1, MPI_UINT64_T, MPI_MAX, beside, posted);
   });
@@ -121,6 +141,7 @@ progress::look_task<opened_backend> open_backend_together(Communicator over, MPI
   if (lowest == 0) {
     mine.maker->all_have_joined();
     if (over.rank() == 0) detail::log_choice(over, what_for, {}, mine.made->name());
+    if (!over.state()->is_on_one_node()) co_return opened_backend{mine.made, {}};
     co_return opened_backend{mine.made, mine.maker->beside()};
   }
   const int first = static_cast<int>(ranks - lowest);

@@ -43,7 +43,8 @@ enum class device_memory : std::uint8_t {
   refused      ///< they are an error
 };
 
-/// Must be equal on all ranks of the communicator, but for `device_memory` and `shared_memory`.
+/// Must be equal on all ranks of the communicator, but for `device_memory`, `shared_memory` and
+/// `node`.
 struct communicator_options {
   cohort::checks checks = cohort::checks::local;
   cohort::on_deadline on_deadline = cohort::on_deadline::report;
@@ -54,6 +55,8 @@ struct communicator_options {
   /// it opens that of this communicator. Where that would need more, MPI does the collectives, on
   /// all ranks. Empty: `COHORT_SHM_MEMORY`, or 64 MiB.
   std::optional<std::size_t> shared_memory = std::nullopt;
+  /// A number for the node of this rank, to try several on one machine; negative: as it is.
+  int node = -1;
 };
 
 /// What a communicator has started on this rank since it was made.
@@ -125,6 +128,8 @@ class communicator_state {
   /// Before a collective is begun while choosing: opens the backend that is chosen by itself, if
   /// there may be one, and takes it into use once all ranks have it. With the guard held.
   void choose_backend();
+  /// In the constructor of the communicator: opens what goes over its nodes, if that was asked for.
+  void open_backend_over_nodes();
   /// By the program: nothing is chosen any more.
   void replace_backend(std::shared_ptr<any_backend> by) noexcept {
     const request_source::guard hold(source);
@@ -161,6 +166,7 @@ class communicator_state {
     return found;
   }
   [[nodiscard]] bool is_homogeneous() const;
+  [[nodiscard]] bool is_on_one_node() const noexcept { return on_node_among(peers) == peers; }
   /// Takes the memory for `derive_bells`.
   void reserve_bells(const communicator_state& parent);
   /// Takes over the doorbells of a communicator that this one was made from.

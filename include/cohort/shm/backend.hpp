@@ -11,6 +11,7 @@
 /// co_await cohort::all_reduce(node, halo, cohort::op::sum);  // no message of MPI
 /// \endcode
 
+#include <cohort/collectives/all_gather.hpp>
 #include <cohort/collectives/all_reduce.hpp>
 #include <cohort/collectives/broadcast.hpp>
 #include <cohort/comm/backend.hpp>
@@ -29,9 +30,10 @@ namespace cohort::shm {
 
 /// Must be equal on all ranks.
 struct backend_options {
-  /// Bytes that a rank lays down at a time; a multiple of 64 from 1 KiB to 64 MiB. A rank has four
-  /// such buffers for each of `orders`, all together in one segment.
-  std::size_t chunk = 128 * 1024;
+  /// Bytes that a rank lays down at a time; a multiple of 64 from 1 KiB to 64 MiB, or 0: 128 KiB,
+  /// over several nodes 1 MiB. A rank has four such buffers for each of `orders`, those of a node
+  /// all together in one segment.
+  std::size_t chunk = 0;
   /// Up to here every rank reduces everything itself, which saves a round of waiting; above, a rank
   /// reduces its share.
   std::size_t whole_up_to = 1024;
@@ -46,9 +48,16 @@ class plane;
 
 }  // namespace detail
 
-/// Does a communicator's collectives, or a coordinator's, through shared memory: no message carries
-/// data. A rank copies its part into the segment, ranks reduce or copy from there, and nobody
-/// blocks: the engine looks at the others' counters as it looks at requests of MPI.
+/// Does a communicator's collectives, or a coordinator's, through shared memory: on one node no
+/// message carries data. A rank copies its part into the segment, ranks reduce or copy from there,
+/// and nobody blocks: the engine looks at the others' counters as it looks at requests of MPI.
+///
+/// Over several nodes each has a segment, and the first ranks of each node, as many as the smallest
+/// node has, carry a share of each vector between the nodes in messages of MPI. There it takes
+/// all_reduce and reduce of what its own loops sum (see below), broadcast and barrier. Sums are
+/// the same on every rank and in every run, and associate node by node. They go on in the looks of
+/// the engine only: a rank that starts a collective and then blocks in a call of MPI that waits for
+/// what another does after the same collective waits for ever.
 ///
 /// It takes all_reduce, reduce, broadcast, all_gather, gather, scatter, reduce_scatter, all_to_all
 /// and barrier, of any number of elements whose type is one block of bytes, with every operation of
@@ -80,7 +89,8 @@ class backend {
   bool forget(const comm::request_operation& op) const noexcept;
   /// Packs go straight into the segment.
   [[nodiscard]] bool takes_scattered() const noexcept { return active(); }
-  [[nodiscard]] std::string_view name() const noexcept { return active() ? "shm" : ""; }
+  /// "shm"; "hierarchical" where the ranks are on several nodes; empty where it takes nothing.
+  [[nodiscard]] std::string_view name() const noexcept;
 
  private:
   std::shared_ptr<detail::plane> plane_;
@@ -89,18 +99,19 @@ class backend {
 
 /// A backend over the ranks of `world`, for a communicator or for a coordinator:
 /// `cohort::coordinator coord(node, co_await cohort::shm::make_backend(node));`. *Collective over*
-/// `world`. Where its ranks are on several nodes, or cannot map each other's memory, all ranks get
+/// `world`. Where ranks of one node cannot map each other's memory, all ranks get
 /// a backend that takes nothing, and rank 0 logs why. *Errors*, on all ranks:
 /// error(cross_rank_mismatch) where options differ, error(invalid_argument) with the name of an
-/// option that is out of range. Cannot be cancelled. *Cost*: two small collectives, and
-/// 4 * `orders` * `chunk` bytes per rank.
+/// option that is out of range. Cannot be cancelled. *Cost*: three small collectives,
+/// over several nodes a duplicate of `world`, and 4 * `orders` * `chunk` bytes per rank, over
+/// several nodes up to twice that.
 template <std::same_as<communicator> Communicator>
 asio::awaitable<backend> make_backend(Communicator world, backend_options options = {});
 
 /// For communicators that choose their backend themselves: a comm::new_backend_maker, which this
 /// header puts in its place.
 [[nodiscard]] std::unique_ptr<comm::backend_maker> automatic_backend_maker(
-    progress::engine& engine, int rank, int ranks, const comm::backend_wish& wish);
+    const comm::communicator_state& over, MPI_Comm beside, const comm::backend_wish& wish);
 
 namespace detail {
 

@@ -10,6 +10,8 @@
 #endif
 
 #include <cohort/shm.hpp>
+#include <cohort/shm/between/messages.ipp>
+#include <cohort/shm/between/nodes.ipp>
 #include <cohort/shm/plane/backend.ipp>
 #include <cohort/shm/plane/late_thread.ipp>
 #include <cohort/shm/plane/memory.ipp>

@@ -19,13 +19,17 @@
 namespace cohort::comm {
 
 COHORT_INLINE bool chooses_backend(const communicator_state& over) noexcept {
-  if (over.options.backend != backend_choice::automatic || over.data.size() == 1) return false;
+  return chooses_backend_over_nodes(over) && over.is_on_one_node();
+}
+
+COHORT_INLINE bool chooses_backend_over_nodes(const communicator_state& over) noexcept {
+  if (over.options.backend == backend_choice::mpi || over.data.size() == 1) return false;
   if (over.options.checks == checks::cross_rank || over.data.is_inter()) return false;
   if (node_backend_maker.load(std::memory_order_relaxed) == nullptr || !over.bells) return false;
   for (int each = 0; each < over.data.size(); ++each) {
-    if (!over.bells->may_share_backend(over.bell_rank(each))) return false;
+    if (!over.bells->choose_alike(over.bell_rank(each))) return false;
   }
-  return true;
+  return over.options.backend != backend_choice::shm || over.is_on_one_node();
 }
 
 namespace detail {
@@ -91,6 +95,37 @@ COHORT_INLINE void communicator_state::choose_backend() {
   }
   choosing = backend_choosing::over;
   offer.reset();
+}
+
+namespace detail {
+
+/// All ranks have opened it, or none.
+struct opening_over_nodes_end {
+  struct result {
+    bool has_come = false;
+    std::exception_ptr failed;
+    std::shared_ptr<any_backend> backend;
+  };
+  result* of;
+
+  void operator()(const std::exception_ptr& failed, opened_backend made) const {
+    *of = {true, failed, std::move(made.backend)};
+  }
+};
+
+}  // namespace detail
+
+/// All ranks are in the constructor of the communicator, so nothing else of theirs waits for this.
+COHORT_INLINE void communicator_state::open_backend_over_nodes() {
+  if (options.backend != backend_choice::hierarchical) return;
+  if (!chooses_backend_over_nodes(*this) || is_on_one_node()) return;
+  detail::opening_over_nodes_end::result result;
+  progress::begin_look_task(
+      open_backend_together(communicator::of(*this), exchange.native(), {}, "communicator"),
+      {.verb = "backend", .owner = this}, detail::opening_over_nodes_end{&result});
+  while (!result.has_come) engine.look();
+  if (result.failed) std::rethrow_exception(result.failed);
+  replace_backend(std::move(result.backend));
 }
 
 }  // namespace cohort::comm

@@ -31,7 +31,7 @@
 namespace cohort::comm {
 
 COHORT_INLINE doorbells::doorbells(request_source& source, const mpi::comm_ref& over,
-                                   bool may_choose_backend)
+                                   std::uint64_t choice, int node)
     : source_(source),
       base_(over.native()),
       rank_(over.rank()),
@@ -46,8 +46,8 @@ COHORT_INLINE doorbells::doorbells(request_source& source, const mpi::comm_ref& 
         log::level::warning,
         std::string("no doorbell, so idle engines will look now and then: ") + no_socket.what());
   }
-  mine_.host = process::host_id();
-  mine_.may_choose_backend = may_choose_backend ? 1 : 0;
+  mine_.host = node >= 0 ? static_cast<std::uint64_t>(node) : process::host_id();
+  mine_.choice = choice;
 }
 
 COHORT_INLINE void doorbells::meet(const mpi::comm_ref& over) {
@@ -166,11 +166,12 @@ COHORT_INLINE backend_choice choice_of(const communicator_options& options) {
   if (options.backend != backend_choice::environment) return options.backend;
   const char* text = std::getenv("COHORT_BACKEND");
   const std::string_view said = text == nullptr ? "auto" : text;
-  if (said != "mpi" && said != "auto") {
-    throw error(errc::invalid_argument,
-                "COHORT_BACKEND=" + std::string(said) + ": it may be mpi or auto");
-  }
-  return said == "auto" ? backend_choice::automatic : backend_choice::mpi;
+  if (said == "auto") return backend_choice::automatic;
+  if (said == "mpi") return backend_choice::mpi;
+  if (said == "shm") return backend_choice::shm;
+  if (said == "hierarchical") return backend_choice::hierarchical;
+  throw error(errc::invalid_argument,
+              "COHORT_BACKEND=" + std::string(said) + ": it may be auto, mpi, shm or hierarchical");
 }
 
 /// The same for the bytes of such a backend.
@@ -205,7 +206,7 @@ COHORT_INLINE void communicator_state::open(mpi::comm data_, mpi::comm exchange_
   by_backend = {};
   closing = false;
   queues = options.checks == checks::cross_rank;
-  const bool may_choose = options.backend == backend_choice::automatic &&
+  const bool may_choose = options.backend != backend_choice::mpi &&
                           options.checks != checks::cross_rank && data.size() > 1;
   choosing = may_choose && !data.is_inter() ? backend_choosing::ahead : backend_choosing::over;
   const std::lock_guard hold(failure_mutex_);
@@ -316,16 +317,18 @@ communicator::communicator(Context& io, MPI_Comm original, const communicator_op
     auto& source = asio::use_service<comm::request_source>(io);
     resolved.backend = comm::choice_of(options);
     resolved.shared_memory = comm::memory_of(options);
-    const bool may_choose = resolved.backend == backend_choice::automatic &&
+    const bool may_choose = resolved.backend != backend_choice::mpi &&
                             comm::node_backend_maker.load() != nullptr &&
                             !comm::has_staged_verbs.load();
-    bells = std::make_shared<comm::doorbells>(source, exchange, may_choose);
+    const auto choice = may_choose ? static_cast<std::uint64_t>(resolved.backend) : 0;
+    bells = std::make_shared<comm::doorbells>(source, exchange, choice, options.node);
     made = communicator(source.new_state());
   });
   bells->meet(exchange);
   made.state_->engine.set_oversubscribed(bells->node_size() > comm::usable_processors());
   made.state_->open(std::move(data), std::move(exchange), resolved);
   if (!is_inter) made.state_->bells = std::move(bells);  // whose ranks are those of messages
+  made.state_->open_backend_over_nodes();
   std::swap(state_, made.state_);
 }
 

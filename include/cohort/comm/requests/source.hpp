@@ -43,8 +43,10 @@ class request_source;
 /// MPI window would wait for the other ranks. A rank that cannot map it rings with every message.
 class doorbells {
  public:
-  /// Local. `meet` comes next. `may_choose_backend`: this rank would have one chosen.
-  doorbells(request_source& source, const mpi::comm_ref& over, bool may_choose_backend = false);
+  /// Local. `meet` comes next. `choice`: 0, or how this rank would have its backend chosen. `node`:
+  /// a number for that of this rank; negative: as it is.
+  doorbells(request_source& source, const mpi::comm_ref& over, std::uint64_t choice = 0,
+            int node = -1);
   ~doorbells();
   doorbells(const doorbells&) = delete;
   doorbells& operator=(const doorbells&) = delete;
@@ -60,10 +62,9 @@ class doorbells {
   [[nodiscard]] int node_of(int rank) const noexcept {
     return node_[static_cast<std::size_t>(rank)];
   }
-  /// Whether that rank is on this node, and would have a backend chosen for it.
-  [[nodiscard]] bool may_share_backend(int rank) const noexcept {
-    const entry& of = entries_[static_cast<std::size_t>(rank)];
-    return of.host == mine_.host && of.may_choose_backend != 0;
+  /// Whether this rank and that would have their backend chosen alike.
+  [[nodiscard]] bool choose_alike(int rank) const noexcept {
+    return mine_.choice != 0 && entries_[static_cast<std::size_t>(rank)].choice == mine_.choice;
   }
   /// Ranks that share this rank's node.
   [[nodiscard]] int node_size() const noexcept { return node_size_; }
@@ -74,7 +75,7 @@ class doorbells {
   struct entry {
     progress::bell_address bell;
     std::uint64_t host;
-    std::uint64_t may_choose_backend;
+    std::uint64_t choice;  // 0: none
   };
   static constexpr std::size_t line = 64;  // a flag per cache line
 

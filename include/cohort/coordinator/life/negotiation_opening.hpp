@@ -95,7 +95,9 @@ class negotiation_opening {
   /// The communicators of a process set are there: chooses a backend, if there is to be one, and
   /// opens.
   void set_made(communicator made) {
-    if (!comm::chooses_backend(*log_.control.state())) return slots_made(std::move(made));
+    if (!comm::chooses_backend_over_nodes(*log_.control.state())) {
+      return slots_made(std::move(made));
+    }
     auto choosing = choose_backend("process set");
     ++log_.life.openings;
     progress::begin_look_task(std::move(choosing), {.verb = "add_process_set"},
@@ -152,6 +154,7 @@ class negotiation_opening {
   void use(comm::opened_backend chosen) {
     if (!chosen.backend) return;
     log_.backend = chosen.backend;
+    if (chosen.beside.empty()) return;  // over several nodes
     log_.neighbours.use(comm::rings_in(std::move(chosen), log_.rank, log_.size));
   }
   /// Makes the communicators of a negotiation and compares the options of its ranks. [protocol D3]
@@ -168,7 +171,7 @@ class negotiation_opening {
     co_await making;
     auto comparing = compare_options(compared);
     if (!co_await comparing) co_return;
-    if (!log_.backend && !log_.device && comm::chooses_backend(*log_.control.state())) {
+    if (!log_.backend && !log_.device && comm::chooses_backend_over_nodes(*log_.control.state())) {
       auto choosing = choose_backend("coordinator");
       comm::opened_backend chosen = co_await choosing;
       use(std::move(chosen));

@@ -236,7 +236,7 @@ class group_list {
     }
     group.place_ = {
         0, group.view_.rank(), group.view_.size(), group.comm_.native(), {group.comm_.native()}};
-    if (!comm::chooses_backend(*log_.control.state())) return group.open({});
+    if (!comm::chooses_backend_over_nodes(*log_.control.state())) return group.open({});
     auto choosing = comm::open_backend_together(log_.control, group.comm_.native(),
                                                 comm::backend_wish(), "persistent group");
     ++log_.life.openings;

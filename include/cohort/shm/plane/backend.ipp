@@ -6,20 +6,15 @@
 
 #include <cohort/core/log.hpp>
 #include <cohort/progress/deadline.hpp>
-#include <cohort/progress/polled_source.hpp>
 #include <cohort/shm/backend.hpp>
-#include <cohort/shm/plane/late_thread.hpp>
-#include <cohort/shm/plane/sequence.hpp>
+#include <cohort/shm/between/nodes.hpp>
+#include <cohort/shm/plane/planes.ipp>
 
-#include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <cstring>
-#include <mutex>
-#include <span>
-#include <system_error>
-#include <thread>
+#include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -27,214 +22,14 @@ namespace cohort::shm {
 
 namespace detail {
 
-/// What the engine polls: all planes of its context.
-class source final : public progress::polled_source, public asio::execution_context::service {
- public:
-  using key_type = source;
-  static inline asio::execution_context::id id;
-
-  template <std::derived_from<asio::execution_context> Context>
-  explicit source(Context& context)
-      : asio::execution_context::service(context),
-        engine_(asio::use_service<progress::engine>(context)),
-        planes_(std::make_shared<plane_list>()) {
-    engine_.attach(*this);
+/// Where the ranks of a communicator are.
+[[nodiscard]] inline std::shared_ptr<const node_map> map_of(const comm::communicator_state& over) {
+  const auto ranks = static_cast<std::size_t>(over.data.size());
+  std::vector<std::uint64_t> on(ranks, 0);
+  for (std::size_t rank = 0; rank < ranks && over.bells; ++rank) {
+    on[rank] = static_cast<std::uint64_t>(over.node_of(static_cast<int>(rank)));
   }
-  ~source() override { engine_.detach(this); }
-  void shutdown() noexcept override { planes_->late.stop(); }
-
-  [[nodiscard]] progress::engine& engine() const noexcept { return engine_; }
-  [[nodiscard]] const std::shared_ptr<plane_list>& planes() const noexcept { return planes_; }
-
-  COHORT_INLINE std::size_t test(progress::ready_queue&) override;
-  [[nodiscard]] std::size_t pending() const noexcept override {
-    return planes_->pending.load(std::memory_order_relaxed);
-  }
-  [[nodiscard]] std::size_t bytes() const noexcept override {
-    return planes_->bytes.load(std::memory_order_relaxed);
-  }
-  COHORT_INLINE void end() override;
-
- private:
-  COHORT_INLINE void list(progress::pending_lines& lines) override;
-
-  progress::engine& engine_;
-  std::shared_ptr<plane_list> planes_;
-};
-
-/// A mapped segment and its sequences. Everything but the constructor is called with the list
-/// locked.
-class plane {
- public:
-  plane(source& by, segment memory, std::size_t rank, std::size_t ranks,
-        const backend_options& options, bool is_chosen)
-      : planes_(by.planes()), engine_(by.engine()), rank_(rank), memory_(std::move(memory)) {
-    const std::size_t each = sequence::bytes(ranks, options.chunk);
-    sequences_.reserve(options.orders);
-    for (std::uint32_t i = 0; i < options.orders; ++i) {
-      sequences_.emplace_back(memory_.bytes().subspan(i * each, each), rank, ranks, options.chunk,
-                              options.whole_up_to, is_chosen);
-    }
-    const std::lock_guard hold(planes_->mutex);
-    planes_->all.push_back(this);
-  }
-  plane(const plane&) = delete;
-  plane& operator=(const plane&) = delete;
-  ~plane() {
-    std::vector<ended_call> ended;
-    {
-      const std::lock_guard hold(planes_->mutex);
-      std::erase(planes_->all, this);
-      fail(make_error_code(errc::closed), ended);
-    }
-    for (const ended_call& each : ended) each.done(each.error);
-  }
-
-  void start(const comm::collective_call& call, comm::backend_completion done) {
-    progress::engine& engine = engine_;              // this may be gone once the list is unlocked
-    const std::size_t size = block_size(call.type);  // takes MPI's lock, which comes first
-    try {
-      const std::lock_guard hold(planes_->mutex);
-      if (broken_) return done(broken_);
-      try {
-        const std::size_t pending = planes_->pending.load(std::memory_order_relaxed);
-        planes_->make_room(pending);
-        sequences_[call.order].push(call, size, done);
-      } catch (...) {
-        // The calls of the other ranks are one ahead from now on.
-        broken_ = std::make_error_code(std::errc::not_enough_memory);
-        return done(broken_);
-      }
-      if (planes_->pending.fetch_add(1) == 0) {
-        planes_->bytes = 0;
-        planes_->late.has_work();
-      }
-      planes_->bytes.fetch_add(call.count * size, std::memory_order_relaxed);
-    } catch (...) {
-      return done(std::make_error_code(std::errc::not_enough_memory));
-    }
-    engine.started();
-  }
-  bool forget(const comm::request_operation& op) noexcept {
-    const std::lock_guard hold(planes_->mutex);
-    for (sequence& each : sequences_) {
-      if (!each.forget(op)) continue;
-      planes_->pending.fetch_sub(1, std::memory_order_relaxed);
-      return true;
-    }
-    return false;
-  }
-
-  // With the list locked. Who calls `advance` takes what has ended off the number of the pending.
-  unsigned advance(std::vector<ended_call>& ended, bool aside) {
-    unsigned advanced = 0;
-    for (sequence& each : sequences_) {
-      advanced += each.advance(ended, aside);
-      if (each.is_broken() && !broken_) [[unlikely]]
-        break_off(each, ended);
-    }
-    return advanced;
-  }
-  void fail(std::error_code why, std::vector<ended_call>& ended) {
-    const std::size_t before = ended.size();
-    end_all(why, ended);
-    planes_->pending.fetch_sub(ended.size() - before, std::memory_order_relaxed);
-  }
-  void seal() noexcept { memory_.seal(); }
-  [[nodiscard]] std::span<std::byte> memory() const noexcept { return memory_.bytes(); }
-  /// For as long as its memory.
-  void keep(std::shared_ptr<const void> what) noexcept { kept_ = std::move(what); }
-  [[nodiscard]] const std::vector<sequence>& sequences() const noexcept { return sequences_; }
-  [[nodiscard]] std::vector<sequence>& sequences() noexcept { return sequences_; }
-  [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes().size(); }
-
- private:
-  // The other ranks see it too, and end theirs.
-  void break_off(const sequence& by, std::vector<ended_call>& ended) {
-    std::string text;
-    try {
-      text = "rank " + std::to_string(rank_) + ": shared memory: " + by.mismatch() +
-             "; no collective goes through it any more";
-    } catch (const std::bad_alloc&) {
-    }
-    end_all(make_error_code(errc::cross_rank_mismatch), ended);
-    planes_->told = std::move(text);
-  }
-  void end_all(std::error_code why, std::vector<ended_call>& ended) {
-    for (sequence& each : sequences_) each.fail(why, ended);
-    broken_ = why;
-  }
-
-  std::shared_ptr<plane_list> planes_;
-  progress::engine& engine_;
-  std::size_t rank_;
-  std::shared_ptr<const void> kept_;
-  segment memory_;
-  std::vector<sequence> sequences_;
-  std::error_code broken_;
-};
-
-COHORT_INLINE unsigned plane_list::advance(bool aside) {
-  unsigned advanced = 0;
-  for (plane* each : all) advanced += each->advance(ended, aside);
-  return advanced;
-}
-
-COHORT_INLINE std::size_t source::test(progress::ready_queue&) {
-  if (pending() == 0) return 0;
-  unsigned advanced = 0;
-  std::vector<ended_call> ended;
-  std::string told;
-  planes_->late.looked();
-  {
-    const std::lock_guard hold(planes_->mutex);
-    advanced = planes_->advance(false);
-    if (!planes_->ended.empty()) {
-      ended.swap(planes_->ended);
-      planes_->ended.swap(planes_->spare);
-      planes_->is_telling = true;
-      planes_->pending.fetch_sub(ended.size(), std::memory_order_relaxed);
-    }
-    if (!planes_->told.empty()) [[unlikely]]
-      told.swap(planes_->told);
-  }
-  if (!told.empty()) [[unlikely]]
-    log::write(log::level::error, told);
-  if (advanced != 0) {
-    engine_.started();  // the wait begins anew
-  } else if (engine_.oversubscribed()) {
-    std::this_thread::yield();  // the rank that is waited for may need this core
-  }
-  const std::size_t found = ended.size();
-  if (found == 0) return 0;
-  for (const ended_call& each : ended) each.done.in_look(each.error);
-  ended.clear();
-  const std::lock_guard hold(planes_->mutex);
-  planes_->is_telling = false;
-  planes_->spare.swap(ended);
-  return found;
-}
-
-// Only this process writes to the buffers of its calls, so they can end.
-COHORT_INLINE void source::end() {
-  std::vector<ended_call> ended;
-  {
-    const std::lock_guard hold(planes_->mutex);
-    for (plane* each : planes_->all) each->fail(make_error_code(errc::engine_stopped), ended);
-    planes_->pending.fetch_sub(planes_->ended.size(), std::memory_order_relaxed);
-    ended.insert(ended.end(), planes_->ended.begin(), planes_->ended.end());
-    planes_->ended.clear();
-  }
-  for (const ended_call& each : ended) each.done(each.error);
-}
-
-COHORT_INLINE void source::list(progress::pending_lines& lines) {
-  const std::lock_guard hold(planes_->mutex);
-  for (plane* each : planes_->all) {
-    for (sequence& one : each->sequences()) {
-      if (one.pending() != 0 && lines.names(one.age())) lines.add(one.line(), one.age());
-    }
-  }
+  return std::make_shared<node_map>(over.data.rank(), on);
 }
 
 /// Makes the plane of one rank.
@@ -242,18 +37,18 @@ class plane_maker {
  public:
   /// `is_chosen`: nobody has asked for it. `beside`: bytes at the end of the segment that are not
   /// the plane's.
-  plane_maker(source& by, int rank, int ranks, const backend_options& options,
-              bool is_chosen = false, std::size_t beside = 0)
+  plane_maker(source& by, plane_place place, const backend_options& options, bool is_chosen = false,
+              std::size_t beside = 0)
       : by_(by),
-        rank_(static_cast<std::size_t>(rank)),
-        ranks_(static_cast<std::size_t>(ranks)),
+        place_(std::move(place)),
         options_(options),
         is_chosen_(is_chosen),
         beside_(beside) {}
 
-  /// On the rank that has the segment.
+  /// On the lowest rank of a node, which makes its segment.
   [[nodiscard]] segment::address begin() {
-    segment memory(options_.orders * sequence::bytes(ranks_, options_.chunk) + beside_);
+    segment memory(options_.orders * sequence::bytes(place_.map->size_here(), options_.chunk) +
+                   beside_);
     const segment::address where = memory.where();
     make(std::move(memory));
     return where;
@@ -264,16 +59,23 @@ class plane_maker {
 
  private:
   void make(segment memory) {
-    made_ = std::make_shared<plane>(by_, std::move(memory), rank_, ranks_, options_, is_chosen_);
+    made_ =
+        std::make_shared<plane>(by_, std::move(memory), std::move(place_), options_, is_chosen_);
   }
   source& by_;
-  std::size_t rank_;
-  std::size_t ranks_;
+  plane_place place_;
   backend_options options_;
   bool is_chosen_;
   std::size_t beside_;
   std::shared_ptr<plane> made_;
 };
+
+/// Messages take longer to come than memory: more of them are under way then.
+[[nodiscard]] inline std::size_t chunk_for(const comm::communicator_state& over,
+                                           std::size_t asked = 0) noexcept {
+  if (asked != 0) return asked;
+  return over.is_on_one_node() || !over.bells ? std::size_t{128} << 10U : std::size_t{1} << 20U;
+}
 
 /// What is wrong with the options; nothing if all is right.
 COHORT_INLINE std::string complaint(const backend_options& options) {
@@ -292,6 +94,11 @@ COHORT_INLINE std::string complaint(const backend_options& options) {
 
 COHORT_INLINE std::size_t backend::bytes() const noexcept {
   return plane_ == nullptr ? 0 : plane_->bytes();
+}
+
+COHORT_INLINE std::string_view backend::name() const noexcept {
+  if (!active()) return "";
+  return plane_->talks() ? "hierarchical" : "shm";
 }
 
 COHORT_INLINE bool backend::takes(const comm::collective_call& call) const noexcept {
@@ -315,9 +122,19 @@ asio::awaitable<backend> make_together(Communicator world, backend_options optio
   const auto ranks = static_cast<std::uint64_t>(world.size());
   const auto rank = static_cast<std::uint64_t>(world.rank());
   auto& by = asio::use_service<detail::source>(world.state()->engine.context());
+  options.chunk = detail::chunk_for(*world.state(), options.chunk);
   const std::string bad = detail::complaint(options);
   std::string why = bad;
-  detail::plane_maker maker(by, world.rank(), world.size(), options);
+  detail::plane_place place;
+  place.map = detail::map_of(*world.state());
+  if (place.map->nodes() != 1) {
+    communicator duplicate = co_await world.dup();
+    place.own = std::move(duplicate.state()->data);  // it outlives the context, where need be
+    place.messages = place.own.native();
+  }
+  const std::shared_ptr<const detail::node_map> map = place.map;
+  const auto first_here = static_cast<std::size_t>(map->rank_here(0));
+  detail::plane_maker maker(by, std::move(place), options);
   const auto attempt = [&why](auto action) {
     try {
       action();
@@ -326,13 +143,14 @@ asio::awaitable<backend> make_together(Communicator world, backend_options optio
     }
   };
   segment::address own;
-  if (rank == 0 && bad.empty()) attempt([&] { own = maker.begin(); });
+  if (map->place() == 0 && bad.empty()) attempt([&] { own = maker.begin(); });
   std::array<std::byte, sizeof(segment::address)> packed{};
   std::memcpy(packed.data(), &own, sizeof own);
-  co_await broadcast(world, packed, 0);
+  std::vector<std::byte> addresses(packed.size() * ranks);
+  co_await all_gather(world, packed, addresses);
   segment::address where;
-  std::memcpy(&where, packed.data(), sizeof where);
-  if (rank != 0 && where.bytes != 0 && bad.empty()) attempt([&] { maker.join(where); });
+  std::memcpy(&where, addresses.data() + first_here * packed.size(), sizeof where);
+  if (map->place() != 0 && where.bytes != 0 && bad.empty()) attempt([&] { maker.join(where); });
   std::shared_ptr<detail::plane> made = maker.made();
 
   // The largest of each value and of its complement tell of the same value where all agree.
@@ -373,12 +191,14 @@ namespace detail {
 
 class automatic_maker final : public comm::backend_maker {
  public:
-  automatic_maker(progress::engine& engine, int rank, int ranks, const comm::backend_wish& wish)
-      : maker_(asio::use_service<source>(engine.context()), rank, ranks, {.orders = wish.orders},
-               true, wish.bytes_beside),
+  automatic_maker(const comm::communicator_state& over, MPI_Comm beside,
+                  const comm::backend_wish& wish)
+      : maker_(asio::use_service<source>(over.engine.context()),
+               {map_of(over), beside, comm::backend_tag, {}},
+               {.chunk = chunk_of(over, wish), .orders = wish.orders}, true, wish.bytes_beside),
         beside_(wish.bytes_beside),
-        bytes_(wish.orders * sequence::bytes(1, backend_options().chunk) +
-               wish.bytes_beside / static_cast<std::size_t>(ranks)),
+        bytes_(wish.orders * sequence::bytes(over.is_on_one_node() ? 1 : 2, chunk_of(over, wish)) +
+               wish.bytes_beside / static_cast<std::size_t>(over.peers)),
         most_(wish.memory) {}
 
   address begin() override {
@@ -403,6 +223,12 @@ class automatic_maker final : public comm::backend_maker {
   void all_have_joined() noexcept override { maker_.made()->seal(); }
 
  private:
+  /// Several orders are seldom busy at once.
+  static std::size_t chunk_of(const comm::communicator_state& over,
+                              const comm::backend_wish& wish) noexcept {
+    return over.is_on_one_node() || wish.orders == 1 ? chunk_for(over) : chunk_for(over) / 2;
+  }
+
   plane_maker maker_;
   std::size_t beside_;
   std::size_t bytes_;
@@ -413,8 +239,8 @@ class automatic_maker final : public comm::backend_maker {
 }  // namespace detail
 
 COHORT_INLINE std::unique_ptr<comm::backend_maker> automatic_backend_maker(
-    progress::engine& engine, int rank, int ranks, const comm::backend_wish& wish) {
-  return std::make_unique<detail::automatic_maker>(engine, rank, ranks, wish);
+    const comm::communicator_state& over, MPI_Comm beside, const comm::backend_wish& wish) {
+  return std::make_unique<detail::automatic_maker>(over, beside, wish);
 }
 
 template <std::same_as<communicator> Communicator>

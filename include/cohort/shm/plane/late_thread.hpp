@@ -68,8 +68,9 @@ struct plane_list {
   std::vector<ended_call> spare;  // takes its place while they are told
   bool is_telling = false;
   std::atomic<std::size_t> pending{0};
-  std::atomic<std::size_t> bytes{0};  // started since nothing was pending
-  std::string told;                   // for the log, once nothing is locked
+  std::atomic<std::size_t> bytes{0};    // started since nothing was pending
+  std::string told;                     // for the log, once nothing is locked
+  std::atomic<std::size_t> talking{0};  // planes over several nodes, whose looks call MPI
   late_thread late{*this};
 
   unsigned advance(bool aside);

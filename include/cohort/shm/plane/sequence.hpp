@@ -7,12 +7,14 @@
 
 #include <cohort/comm/backend.hpp>
 #include <cohort/progress/polled_source.hpp>
+#include <cohort/shm/between/messages.hpp>
 #include <cohort/shm/memory.hpp>
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <span>
 #include <string>
@@ -46,6 +48,7 @@ struct alignas(64) progress_line {
   std::atomic<std::uint64_t> left;     ///< in which it reads nothing any more
   /// Of the calls whose first chunks lie in its buffers; written before `laid` tells of them.
   std::array<call_mark, depth> calls;
+  std::atomic<std::uint64_t> failed;  ///< not 0: its messages to other nodes have failed
 };
 static_assert(sizeof(progress_line) == 64);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -57,7 +60,8 @@ struct ended_call {
 };
 
 /// Collectives one after the other, each in chunks, several chunks under way. A chunk is laid down
-/// by every rank in its own buffer; then, where each rank has a share to reduce, reduced; then
+/// by every rank in its own buffer; then, where each rank has a share to reduce, reduced; where
+/// there are more nodes, the share is then summed with theirs, or sent to them; then the chunk is
 /// finished, which copies the result out. Nothing here blocks or locks: `advance` does what can be
 /// done now. All ranks come to the same chunks if they are given the same calls, which each rank
 /// sees from the others' marks before it touches the data of a call.
@@ -70,8 +74,10 @@ class sequence {
   /// `memory` is of zeros before the first rank uses it.
   /// `is_chosen`: nobody has asked for it. Then it does not take what MPI is quicker at, nor
   /// reductions that MPI_Reduce_local would do, for outside the loop nobody may call MPI.
+  /// Ranks are those of this node; `between`, which is null if there is no other, has the others.
   sequence(std::span<std::byte> memory, std::size_t rank, std::size_t ranks, std::size_t chunk,
-           std::size_t whole_up_to, bool is_chosen);
+           std::size_t whole_up_to, bool is_chosen,
+           std::unique_ptr<node_messages> between = nullptr);
 
   /// Whether the call is one for it, by what is equal on all ranks.
   [[nodiscard]] bool takes(const comm::collective_call& call) const noexcept;
@@ -81,10 +87,16 @@ class sequence {
   void push(const comm::collective_call& call, std::size_t size, comm::backend_completion done);
   /// At most one step of each kind. Returns how many; the call that ended, if any, goes to `ended`,
   /// which has room for it. `aside`: outside the looks of the engine, so only what touches nothing
-  /// but buffers.
+  /// but buffers. Else, where there are more nodes, it calls MPI.
   unsigned advance(std::vector<ended_call>& ended, bool aside);
   /// Whether the ranks have begun different calls, and those before have ended: nothing goes on.
-  [[nodiscard]] bool is_broken() const noexcept { return differs_on_ >= 0 && left_ == reduced_; }
+  [[nodiscard]] bool is_broken() const noexcept { return differs_on_ >= 0 && left_ == summed_; }
+  /// Whether messages between nodes have failed, here or on another rank of this node: nothing
+  /// goes on.
+  [[nodiscard]] std::error_code failure() const noexcept;
+  /// Nobody looks any more. The messages, if MPI still has some of them: then the memory must stay
+  /// too.
+  [[nodiscard]] std::unique_ptr<node_messages> leave() noexcept;
   /// What differs then.
   [[nodiscard]] std::string mismatch() const;
   /// Ends all calls with `why`; the sequence is of no use after it.
@@ -106,6 +118,7 @@ class sequence {
     std::size_t size;  // of an element
     reducer reduce;
     call_mark mark;
+    std::size_t root;  // its place on this node; none of them if it is on another
     std::error_code failed;
     bool forgotten = false;
     progress::pending_age age = {};  // since it comes first
@@ -119,7 +132,7 @@ class sequence {
     std::size_t call = 0;   // counted from the beginning
     std::size_t begin = 0;  // elements
     std::size_t count = 0;
-    bool shared = false;  // each rank reduces a share
+    bool shared = false;  // each rank reduces a share, or carries it between nodes
     bool last = false;
   };
 
@@ -132,6 +145,10 @@ class sequence {
   /// Into how many blocks, one for each rank, a rank's buffer is divided.
   [[nodiscard]] static std::size_t pieces(op_kind kind, std::size_t ranks) noexcept {
     return is_divided(kind) ? ranks : 1;
+  }
+  /// In the communicator.
+  [[nodiscard]] std::size_t rank_of(std::size_t place) const {
+    return between_ ? static_cast<std::size_t>(between_->map().rank_here(place)) : place;
   }
   [[nodiscard]] std::byte* buffer(std::size_t rank, std::uint64_t chunk) const noexcept {
     return buffers_ + (rank * depth + chunk % depth) * chunk_;
@@ -148,7 +165,7 @@ class sequence {
   /// gets it where it has laid its part down: so a cache line goes to and fro between two cores,
   /// and is never in the way of a second one.
   [[nodiscard]] std::byte* result_of(std::size_t rank, std::uint64_t chunk) const noexcept {
-    return buffer(ranks_ == 2 ? 1 - rank : rank, chunk);
+    return buffer(ranks_ == 2 && !between_ ? 1 - rank : rank, chunk);
   }
   /// Of this rank.
   [[nodiscard]] const std::byte* own_input(const comm::collective_call& what) const;
@@ -158,6 +175,11 @@ class sequence {
   void lay_down(const pending_call& call, const chunk_of& one, std::byte* to) const;
   bool reduce(bool aside);
   void reduce_share(pending_call& call, const chunk_of& one);
+  unsigned carry();
+  [[nodiscard]] node_share share_between(const chunk_of& one, std::uint64_t number);
+  void publish_reduced() noexcept {
+    lines_[rank_].reduced.store(++reduced_, std::memory_order_release);
+  }
   bool finish(std::vector<ended_call>& ended, bool aside);
   void run(pending_call& call, std::byte* out, std::size_t count);
   void copy_out(pending_call& call, const chunk_of& one, std::uint64_t number);
@@ -171,7 +193,9 @@ class sequence {
   std::size_t chunk_;
   std::size_t whole_up_to_;
   bool is_chosen_;
-  std::vector<pending_call> calls_;  // from first_ on
+  std::unique_ptr<node_messages> between_;  // null where all ranks are on this node
+  std::size_t shares_;                      // the first ranks have some
+  std::vector<pending_call> calls_;         // from first_ on
   std::size_t first_ = 0;
   std::size_t forgotten_ = 0;
   std::size_t ended_ = 0;    // calls, ever
@@ -179,6 +203,9 @@ class sequence {
   std::size_t begin_ = 0;    // of the next chunk in the call that is being laid
   std::array<chunk_of, depth> under_way_;
   std::uint64_t laid_ = 0;
+  std::uint64_t summed_ = 0;    // the shares of this node; the others know of `reduced_`
+  std::uint64_t expected_ = 0;  // from the other nodes
+  std::uint64_t sent_ = 0;      // of which messages have begun; only where there are more nodes
   std::uint64_t reduced_ = 0;
   std::uint64_t left_ = 0;
   std::uint64_t all_laid_ = 0;

@@ -6,6 +6,7 @@
 
 #include <cohort/core/copy.hpp>
 #include <cohort/core/pack_layout.hpp>
+#include <cohort/mpi/environment.hpp>
 #include <cohort/shm/plane/sequence.hpp>
 
 #include <algorithm>
@@ -16,7 +17,8 @@
 namespace cohort::shm::detail {
 
 COHORT_INLINE sequence::sequence(std::span<std::byte> memory, std::size_t rank, std::size_t ranks,
-                                 std::size_t chunk, std::size_t whole_up_to, bool is_chosen)
+                                 std::size_t chunk, std::size_t whole_up_to, bool is_chosen,
+                                 std::unique_ptr<node_messages> between)
     : lines_(reinterpret_cast<progress_line*>(memory.data()), ranks),
       buffers_(memory.data() + ranks * sizeof(progress_line)),
       rank_(rank),
@@ -24,6 +26,8 @@ COHORT_INLINE sequence::sequence(std::span<std::byte> memory, std::size_t rank, 
       chunk_(chunk),
       whole_up_to_(std::min(whole_up_to, chunk)),
       is_chosen_(is_chosen),
+      between_(std::move(between)),
+      shares_(between_ ? between_->map().rails() : ranks),
       sources_(ranks),
       result_(whole_up_to_),
       scratch_(chunk) {}
@@ -35,11 +39,18 @@ inline bool is_quicker_by_mpi(op_kind kind, std::size_t bytes, std::size_t ranks
   return kind == op_kind::all_gather && ranks == 2 && bytes > 512 * 1024;
 }
 
+/// What is done over several nodes; the rest is MPI's there.
+[[nodiscard]] inline bool goes_between(op_kind kind) noexcept {
+  return kind == op_kind::all_reduce || kind == op_kind::reduce || kind == op_kind::broadcast ||
+         kind == op_kind::barrier;
+}
+
 COHORT_INLINE bool sequence::takes(const comm::collective_call& call) const noexcept {
   const std::size_t size = block_size(call.type);
+  if (between_ && !goes_between(call.kind)) return false;
   if (is_chosen_ && is_quicker_by_mpi(call.kind, call.count * size, ranks_)) return false;
   if (!is_reduction(call.kind)) return size != 0;  // divided in bytes
-  if (is_chosen_ && !reducer(call.type, call.op).is_plain()) return false;
+  if ((is_chosen_ || between_) && !reducer(call.type, call.op).is_plain()) return false;
   return size != 0 && size * pieces(call.kind, ranks_) <= chunk_;
 }
 
@@ -52,7 +63,12 @@ COHORT_INLINE void sequence::push(const comm::collective_call& call, std::size_t
     calls_.erase(calls_.begin(), calls_.begin() + static_cast<std::ptrdiff_t>(first_));
     first_ = 0;
   }
-  pending_call one{call, done, size, {}, call_mark(call, size), {}};
+  auto root = static_cast<std::size_t>(call.root);
+  if (between_) {
+    const node_map& map = between_->map();
+    root = map.node_of(root) == map.node() ? map.place_of(root) : SIZE_MAX;
+  }
+  pending_call one{call, done, size, {}, call_mark(call, size), root, {}};
   if (is_reduction(call.kind)) {
     one.reduce = reducer(call.type, call.op);
   } else {  // ranks may have different types for the same bytes
@@ -80,16 +96,19 @@ COHORT_INLINE sequence::share sequence::share_of(std::size_t rank, const chunk_o
                                                  std::size_t size) const noexcept {
   // Whole cache lines, so that two ranks never write to one.
   const std::size_t line = std::max<std::size_t>(packs::line / size, 1);
-  const std::size_t each = packs::aligned((one.count + ranks_ - 1) / ranks_, line);
+  const std::size_t each = packs::aligned((one.count + shares_ - 1) / shares_, line);
   return {std::min(rank * each, one.count), std::min((rank + 1) * each, one.count)};
 }
 
 COHORT_INLINE unsigned sequence::advance(std::vector<ended_call>& ended, bool aside) {
   if (first_ == calls_.size()) return 0;
-  if (differs_on_ >= 0) return finish(ended, aside) ? 1 : 0;  // what all ranks have reduced
-  const unsigned laid = lay(aside) ? 1 : 0;
-  const unsigned reduced = reduce(aside) ? 1 : 0;
-  return laid + reduced + (finish(ended, aside) ? 1 : 0);
+  unsigned steps = 0;
+  if (differs_on_ < 0) [[likely]] {  // else there is only what all ranks have reduced
+    steps += lay(aside) ? 1 : 0;
+    steps += reduce(aside) ? 1 : 0;
+  }
+  if (between_ && !aside) steps += carry();
+  return steps + (finish(ended, aside) ? 1 : 0);
 }
 
 COHORT_INLINE bool sequence::forget(const comm::request_operation& op) noexcept {
@@ -149,7 +168,7 @@ COHORT_INLINE bool sequence::all_agree(const chunk_of& one) {
   if (one.begin != 0) return true;
   const pending_call& call = call_of(one);
   for (std::size_t rank = 0; rank < ranks_; ++rank) {
-    const call_mark& theirs = lines_[rank].calls[reduced_ % depth];
+    const call_mark& theirs = lines_[rank].calls[summed_ % depth];
     if (theirs == call.mark) continue;
     differs_on_ = static_cast<int>(rank);
     differs_ = theirs;
@@ -161,7 +180,7 @@ COHORT_INLINE bool sequence::all_agree(const chunk_of& one) {
 COHORT_INLINE std::string sequence::mismatch() const {
   const pending_call& call = calls_[first_];
   return std::string(name_of(call.what.kind)) + ": " +
-         call.mark.difference(differs_, static_cast<std::size_t>(differs_on_));
+         call.mark.difference(differs_, rank_of(static_cast<std::size_t>(differs_on_)));
 }
 
 // ---- a rank's part goes into its buffer --------------------------------------------------------
@@ -181,7 +200,7 @@ COHORT_INLINE bool sequence::lay(bool aside) {
   one.count = std::min(room, call.what.count - begin_);
   one.last = one.begin + one.count == call.what.count;
   const bool shareable = call.what.kind == op_kind::all_reduce || call.what.kind == op_kind::reduce;
-  one.shared = shareable && one.count * call.size > whole_up_to_;
+  one.shared = between_ || (shareable && one.count * call.size > whole_up_to_);
   lay_down(call, one, buffer(rank_, laid_));
   begin_ += one.count;
   if (one.last) {
@@ -208,7 +227,7 @@ COHORT_INLINE void sequence::lay_down(const pending_call& call, const chunk_of& 
     std::fill_n(to, chunk_, std::byte{0});
     return;
   }
-  const bool is_root = static_cast<std::size_t>(what.root) == rank_;
+  const bool is_root = call.root == rank_;
   const std::byte* const in = own_input(what);
   if (what.scattered != nullptr) {
     if (what.kind == op_kind::all_reduce || is_root) what.scattered->lay(offset, {to, bytes});
@@ -268,14 +287,16 @@ COHORT_INLINE void sequence::run(pending_call& call, std::byte* out, std::size_t
 }
 
 COHORT_INLINE bool sequence::reduce(bool aside) {
-  if (reduced_ == laid_ || !all_reached(&progress_line::laid, reduced_ + 1, all_laid_)) {
+  if (summed_ == laid_ || !all_reached(&progress_line::laid, summed_ + 1, all_laid_)) {
     return false;
   }
-  const chunk_of& one = under_way_[reduced_ % depth];
+  const chunk_of& one = under_way_[summed_ % depth];
   if (aside && !call_of(one).only_copies()) return false;
   if (!all_agree(one)) return false;
-  if (one.shared) reduce_share(call_of(one), one);
-  lines_[rank_].reduced.store(++reduced_, std::memory_order_release);
+  pending_call& call = call_of(one);
+  if (one.shared && is_reduction(call.what.kind)) reduce_share(call, one);
+  ++summed_;
+  if (!between_) publish_reduced();
   return true;
 }
 
@@ -285,21 +306,73 @@ COHORT_INLINE void sequence::reduce_share(pending_call& call, const chunk_of& on
   const std::size_t size = call.size;
   const share own = share_of(rank_, one, size);
   const bool is_laid = what.scattered != nullptr || call.forgotten;
-  const bool is_mine = gets_result(what.kind, static_cast<std::size_t>(what.root) == rank_);
+  // Over several nodes it is not the result yet.
+  const bool is_mine = !between_ && gets_result(what.kind, call.root == rank_);
   if (call.forgotten) {
-    std::fill_n(buffer(rank_, reduced_) + own.begin * size, (own.end - own.begin) * size,
+    std::fill_n(buffer(rank_, summed_) + own.begin * size, (own.end - own.begin) * size,
                 std::byte{0});
   }
   const std::size_t step = std::max<std::size_t>(piece / size, 1);
   for (std::size_t at = own.begin; at < own.end; at += step) {
     const std::size_t count = std::min(step, own.end - at);
     const std::size_t offset = (one.begin + at) * size;
-    gather_sources(reduced_, at * size, is_laid ? nullptr : own_input(what) + offset);
-    std::byte* const sum = result_of(rank_, reduced_) + at * size;
+    gather_sources(summed_, at * size, is_laid ? nullptr : own_input(what) + offset);
+    std::byte* const sum = result_of(rank_, summed_) + at * size;
     run(call, sum, count);
     if (!is_laid && is_mine)
       copy_bytes(static_cast<std::byte*>(what.out) + offset, sum, count * size);
   }
+}
+
+// ---- shares go between nodes -------------------------------------------------------------------
+
+/// The share of this rank in a chunk: reduced over this node, or what the root has.
+COHORT_INLINE node_share sequence::share_between(const chunk_of& one, std::uint64_t number) {
+  const pending_call& call = call_of(one);
+  if (call.what.kind == op_kind::barrier) {  // the first ranks wait for each other with a byte
+    return {buffer(rank_, number), rank_ == 0 ? std::size_t{1} : 0, 1, SIZE_MAX, {}};
+  }
+  const share own = share_of(rank_, one, call.size);
+  const std::size_t begin = own.begin * call.size;
+  const std::size_t end = own.end * call.size;
+  if (is_reduction(call.what.kind)) {
+    return {buffer(rank_, number) + begin, end - begin, call.size, SIZE_MAX, call.reduce};
+  }
+  const std::size_t node = between_->map().node_of(static_cast<std::size_t>(call.what.root));
+  const std::size_t from = call.root < ranks_ ? call.root : rank_;
+  return {buffer(from, number) + begin, end - begin, 1, node, {}};
+}
+
+/// Everything between nodes in order of chunks: what has arrived is told to this node.
+COHORT_INLINE unsigned sequence::carry() {
+  unsigned steps = 0;
+  for (; expected_ != laid_; ++expected_) {
+    const chunk_of& one = under_way_[expected_ % depth];
+    between_->expect(expected_ % depth, share_between(one, expected_));
+  }
+  for (; sent_ != summed_; ++sent_, ++steps) between_->begin(sent_ % depth);
+  steps += between_->look();
+  if (between_->failed()) {
+    lines_[rank_].failed.store(1, std::memory_order_release);
+    return steps;
+  }
+  for (; reduced_ != sent_ && between_->has_arrived(reduced_ % depth); ++steps) publish_reduced();
+  return steps;
+}
+
+COHORT_INLINE std::error_code sequence::failure() const noexcept {
+  if (!between_) return {};
+  if (between_->failed()) return between_->failed();
+  for (const progress_line& each : lines_) {
+    if (each.failed.load(std::memory_order_acquire) != 0) return make_error_code(errc::closed);
+  }
+  return {};
+}
+
+COHORT_INLINE std::unique_ptr<node_messages> sequence::leave() noexcept {
+  if (!between_ || !between_->any_under_way()) return nullptr;
+  if (mpi::running() && mpi::is_allowed_thread() && between_->leave()) return nullptr;
+  return std::move(between_);
 }
 
 // ---- the result goes to its place --------------------------------------------------------------
@@ -331,7 +404,7 @@ COHORT_INLINE void sequence::copy_out(pending_call& call, const chunk_of& one,
   const std::size_t bytes = one.count * size;
   const std::size_t offset = one.begin * size;
   const std::size_t whole = what.count * size;
-  const auto root = static_cast<std::size_t>(what.root);
+  const std::size_t root = call.root;
   auto* const out = static_cast<std::byte*>(what.out);
   const auto put = [&](std::size_t at, const std::byte* from, std::size_t length) {
     if (what.scattered != nullptr) {
@@ -354,15 +427,24 @@ COHORT_INLINE void sequence::copy_out(pending_call& call, const chunk_of& one,
         }
         break;
       }
-      for (std::size_t rank = 0; rank < ranks_; ++rank) {
-        if (rank == rank_ && what.scattered == nullptr) continue;  // there since it was reduced
+      for (std::size_t rank = 0; rank < shares_; ++rank) {
+        if (rank == rank_ && what.scattered == nullptr && !between_)
+          continue;  // there since it was reduced
         const share each = share_of(rank, one, size);
         put(offset + each.begin * size, result_of(rank, number) + each.begin * size,
             (each.end - each.begin) * size);
       }
       break;
     case op_kind::broadcast:
-      if (rank_ != root) put(offset, buffer(root, number), bytes);
+      if (rank_ == root) break;
+      if (root < ranks_) {
+        put(offset, buffer(root, number), bytes);
+        break;
+      }
+      for (std::size_t rank = 0; rank < shares_; ++rank) {
+        const share each = share_of(rank, one, size);
+        put(offset + each.begin, buffer(rank, number) + each.begin, each.end - each.begin);
+      }
       break;
     case op_kind::all_gather:
     case op_kind::gather:
@@ -411,15 +493,16 @@ COHORT_INLINE void sequence::fail(std::error_code why, std::vector<ended_call>& 
 COHORT_INLINE std::string sequence::line() const {
   const comm::collective_call& what = calls_[first_].what;
   const char* const unit = is_reduction(what.kind) ? " elements, " : " bytes, ";
-  std::string text = "rank " + std::to_string(rank_) + ": shared memory: ";
+  std::string text = "rank " + std::to_string(rank_of(rank_)) + ": shared memory: ";
   text += name_of(what.kind);
   text += " of " + std::to_string(what.count) + unit + std::to_string(pending() - 1) +
           " behind it, waits for ranks";
   for (std::size_t rank = 0; rank < ranks_; ++rank) {
     if (lines_[rank].laid.load(std::memory_order_relaxed) <= left_) {
-      text += ' ' + std::to_string(rank);
+      text += ' ' + std::to_string(rank_of(rank));
     }
   }
+  if (between_) text += between_->waits_for();
   return text;
 }
 

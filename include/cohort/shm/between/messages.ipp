@@ -1,0 +1,183 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Bodies of shm/between/messages.hpp.
+
+#include <cohort/core/error.hpp>
+#include <cohort/mpi/error.hpp>
+#include <cohort/mpi/post.hpp>
+#include <cohort/shm/between/messages.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace cohort::shm::detail {
+
+COHORT_INLINE node_messages::node_messages(std::shared_ptr<const node_map> map, MPI_Comm over,
+                                           int first_tag, std::size_t chunks, std::size_t share)
+    : map_(std::move(map)),
+      over_(over),
+      first_tag_(first_tag),
+      longest_(std::max(least_piece, packs::aligned((share + most_pieces - 1) / most_pieces))),
+      each_((share + longest_ - 1) / longest_),
+      pieces_(chunks * each_),
+      spare_(pieces_.size() * longest_),
+      requests_(2 * pieces_.size(), MPI_REQUEST_NULL) {
+  for (piece& one : pieces_) one.steps.reserve(2 * map_->nodes() + 64);
+}
+
+COHORT_INLINE void node_messages::expect(std::size_t slot, const node_share& share) {
+  const std::size_t whole = longest_ - longest_ % share.size;
+  for (std::size_t i = 0; i < each_; ++i) {
+    const std::size_t index = slot * each_ + i;
+    piece& one = pieces_[index];
+    const std::size_t begin = std::min(i * whole, share.bytes);
+    const std::size_t bytes = std::min(whole, share.bytes - begin);
+    one.share = share;
+    one.share.data += begin;
+    one.share.bytes = bytes;
+    one.steps.clear();
+    one.at = 0;
+    one.receives = one.sends = one.has_begun = false;
+    if (bytes == 0 || failed_) continue;
+    if (share.root == SIZE_MAX) {
+      plan_sum(one.steps, *map_, share.bytes, bytes, share.size);
+    } else {
+      plan_broadcast(one.steps, *map_, share.root, share.bytes, bytes);
+    }
+    go_on(index);
+  }
+}
+
+COHORT_INLINE void node_messages::begin(std::size_t slot) {
+  for (std::size_t index = slot * each_; index < (slot + 1) * each_; ++index) {
+    pieces_[index].has_begun = true;
+    go_on(index);
+  }
+}
+
+COHORT_INLINE bool node_messages::has_arrived(std::size_t slot) const noexcept {
+  const auto first = pieces_.begin() + static_cast<std::ptrdiff_t>(slot * each_);
+  return std::all_of(first, first + static_cast<std::ptrdiff_t>(each_),
+                     [](const piece& one) { return one.has_begun && one.at == one.steps.size(); });
+}
+
+/// Up to a step that waits for something. Before this node has its share, only what arrives first
+/// gets its place.
+COHORT_INLINE void node_messages::go_on(std::size_t index) {
+  piece& one = pieces_[index];
+  while (one.at != one.steps.size() && !failed_) {
+    if (!std::exchange(one.receives, true)) post(index, false);
+    if (!one.has_begun) return;
+    if (!std::exchange(one.sends, true)) post(index, true);
+    if (one.open != 0 || failed_) return;
+    end_step(index);
+    ++one.at;
+    one.receives = one.sends = false;
+  }
+}
+
+COHORT_INLINE void node_messages::post(std::size_t index, bool outwards) {
+  piece& one = pieces_[index];
+  const node_step& step = one.steps[one.at];
+  const std::size_t bytes = outwards ? step.out_bytes : step.in_bytes;
+  if (bytes == 0) return;  // for the other node too
+  const auto count = static_cast<MPI_Count>(bytes);
+  const int tag = first_tag_ + static_cast<int>(index);
+  int code = MPI_SUCCESS;
+  if (outwards) {
+    code = mpi::post::isend(one.share.data + step.out, count, MPI_BYTE, counterpart(step.to), tag,
+                            over_, &requests_[2 * index]);
+  } else {
+    std::byte* const base =
+        step.what == node_step::use::take ? one.share.data : &spare_[index * longest_];
+    code = mpi::post::irecv(base + step.in, count, MPI_BYTE, counterpart(step.from), tag, over_,
+                            &requests_[2 * index + 1]);
+  }
+  if (code == MPI_SUCCESS) {
+    ++one.open;
+    ++open_;
+  } else if (!failed_) {
+    failed_ = mpi::make_error(code);
+  }
+}
+
+COHORT_INLINE unsigned node_messages::look() {
+  unsigned ended = 0;
+  // Not for ever, however fast they come: the loop has other work.
+  for (std::size_t i = 0; i < requests_.size() && open_ != 0 && !failed_; ++i) {
+    int request = MPI_UNDEFINED;
+    int found = 0;
+    MPI_Status status;
+    const int code = MPI_Testany(static_cast<int>(requests_.size()), requests_.data(), &request,
+                                 &found, &status);
+    if (code == MPI_SUCCESS && (found == 0 || request == MPI_UNDEFINED)) break;
+    if (code != MPI_SUCCESS && request == MPI_UNDEFINED) {
+      failed_ = mpi::make_error(code);
+      break;
+    }
+    ++ended;
+    took(static_cast<std::size_t>(request), status, code);
+    go_on(static_cast<std::size_t>(request) / 2);
+  }
+  return ended;
+}
+
+COHORT_INLINE void node_messages::took(std::size_t request, const MPI_Status& status, int error) {
+  piece& one = pieces_[request / 2];
+  --one.open;
+  --open_;
+  if (error != MPI_SUCCESS) {
+    // Longer than it may be: the other node does something else.
+    int kind = error;
+    MPI_Error_class(error, &kind);
+    failed_ = kind == MPI_ERR_TRUNCATE ? make_error_code(errc::cross_rank_mismatch)
+                                       : mpi::make_error(error);
+  } else if (request % 2 == 1) {
+    int bytes = 0;
+    MPI_Get_count(&status, MPI_BYTE, &bytes);
+    if (static_cast<std::size_t>(bytes) == one.steps[one.at].in_bytes) return;
+    failed_ = make_error_code(errc::cross_rank_mismatch);
+  }
+}
+
+COHORT_INLINE void node_messages::end_step(std::size_t index) {
+  const piece& one = pieces_[index];
+  const node_step& step = one.steps[one.at];
+  if (step.what == node_step::use::take || step.in_bytes == 0) return;
+  if (!one.share.reduce.is_plain()) return;  // a barrier
+  std::byte* const here = one.share.data + step.in;
+  const std::byte* const there = &spare_[index * longest_] + step.in;
+  std::array<const std::byte*, 2> operands{here, there};
+  if (step.what == node_step::use::theirs_first) std::swap(operands[0], operands[1]);
+  std::vector<std::byte> none;
+  one.share.reduce(here, operands, step.in_bytes / one.share.size, none);
+}
+
+COHORT_INLINE bool node_messages::leave() noexcept {
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    MPI_Request& each = requests_[i];
+    if (each == MPI_REQUEST_NULL) continue;
+    if (i % 2 == 1) MPI_Cancel(&each);
+    for (int looks = 0; looks < 100 && each != MPI_REQUEST_NULL; ++looks) {
+      int done = 0;
+      if (MPI_Test(&each, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
+      if (done != 0) --open_;
+    }
+  }
+  return open_ == 0;
+}
+
+COHORT_INLINE std::string node_messages::waits_for() const {
+  std::string text;
+  for (std::size_t index = 0; index < pieces_.size(); ++index) {
+    const piece& one = pieces_[index];
+    if (!one.has_begun || requests_[2 * index + 1] == MPI_REQUEST_NULL) continue;
+    const std::string rank = ' ' + std::to_string(counterpart(one.steps[one.at].from));
+    if (text.find(rank) == std::string::npos) text += rank;
+  }
+  return text;
+}
+
+}  // namespace cohort::shm::detail

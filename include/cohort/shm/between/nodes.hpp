@@ -1,0 +1,94 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+/// \file Which ranks are on which node, and what the nodes tell each other about one vector.
+
+#include <cohort/core/config.hpp>
+#include <cohort/core/pack_layout.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace cohort::shm::detail {
+
+/// The ranks of a communicator by their nodes. Nodes are numbered by their lowest ranks, the ranks
+/// of a node from 0 in their order.
+class node_map {
+ public:
+  /// All on one.
+  node_map(int rank, int ranks);
+  /// `on[r]` is equal for ranks of one node.
+  node_map(int rank, std::span<const std::uint64_t> on);
+
+  [[nodiscard]] std::size_t nodes() const noexcept { return members_.size(); }
+  [[nodiscard]] std::size_t ranks() const noexcept { return node_.size(); }
+  /// Of this rank.
+  [[nodiscard]] std::size_t node() const noexcept { return node_[rank_]; }
+  [[nodiscard]] std::size_t place() const noexcept { return place_[rank_]; }
+  [[nodiscard]] std::size_t size_here() const noexcept { return members_[node()].size(); }
+
+  [[nodiscard]] std::size_t node_of(std::size_t rank) const noexcept { return node_[rank]; }
+  [[nodiscard]] std::size_t place_of(std::size_t rank) const noexcept { return place_[rank]; }
+  [[nodiscard]] const std::vector<int>& members(std::size_t node) const noexcept {
+    return members_[node];
+  }
+  [[nodiscard]] int rank_here(std::size_t place) const noexcept { return members_[node()][place]; }
+  /// Places that every node has: each carries a share of a vector between the nodes.
+  [[nodiscard]] std::size_t rails() const noexcept { return rails_; }
+
+ private:
+  std::size_t rank_;
+  std::vector<std::size_t> node_;
+  std::vector<std::size_t> place_;
+  std::vector<std::vector<int>> members_;
+  std::size_t rails_ = 1;
+};
+
+/// One thing that a node does with a share: it sends a part of it to a node, and receives one from
+/// a node, at the same time. Offsets are bytes.
+struct node_step {
+  enum class use : std::uint8_t {
+    take,          ///< what comes is the result
+    mine_first,    ///< it is combined with what is there, which is the left operand
+    theirs_first,  ///< the right one
+  };
+  static constexpr std::size_t nobody = SIZE_MAX;
+
+  std::size_t to = nobody;
+  std::size_t out = 0;
+  std::size_t out_bytes = 0;
+  std::size_t from = nobody;
+  std::size_t in = 0;
+  std::size_t in_bytes = 0;
+  use what = use::take;
+
+  friend bool operator==(const node_step&, const node_step&) = default;
+};
+
+/// Appends what this node does so that all have the sum of a piece of `bytes`, of elements of
+/// `size` bytes; `whole` are those of the share that it is a piece of. Every element is summed on
+/// one node only, or in the same way on all: all nodes have the same bits, in every run.
+void plan_sum(std::vector<node_step>& steps, const node_map& map, std::size_t whole,
+              std::size_t bytes, std::size_t size);
+/// The same so that all have what `root` has.
+void plan_broadcast(std::vector<node_step>& steps, const node_map& map, std::size_t root,
+                    std::size_t whole, std::size_t bytes);
+
+/// Up to here, and always between two nodes, each node sends all that it has, log2(nodes) times,
+/// and waits as often. Above, up to `halved_up_to`, each combines a part, and waits twice as often.
+/// Above, parts go round in a ring, 2 (nodes - 1) waits, but each node only talks to its
+/// neighbours.
+inline constexpr std::size_t doubled_up_to = 16 * 1024;
+inline constexpr std::size_t halved_up_to = 128 * 1024;
+/// Up to here a broadcast goes from node to node in a tree, above in a chain.
+inline constexpr std::size_t tree_up_to = 32 * 1024;
+
+}  // namespace cohort::shm::detail
+
+#ifndef COHORT_SEPARATE_COMPILATION
+#include <cohort/shm/between/nodes.ipp>
+#endif

@@ -1,0 +1,368 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+// Collectives over several nodes: through shared memory on each, in messages between them. Ranks of
+// this machine say which node they are on.
+
+#include <cohort/collectives.hpp>
+#include <cohort/core/element.hpp>
+#include <cohort/core/log.hpp>
+#include <cohort/mpi/comm.hpp>
+#include <cohort/p2p/recv.hpp>
+#include <cohort/p2p/send.hpp>
+#include <cohort/progress/deadline.hpp>
+#include <cohort/progress/future.hpp>
+#include <cohort/progress/when_all.hpp>
+#include <cohort/shm.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "support/run.hpp"
+#include "support/world.hpp"
+
+namespace hierarchical_test {
+
+using cohort::as_future;
+using cohort::communicator;
+using cohort_test::on_world;
+using job = asio::awaitable<void>;
+namespace op = cohort::op;
+namespace shm = cohort::shm;
+
+/// The node of a rank in each of the layouts that are tried.
+int node_in(int layout, int rank, int ranks) {
+  switch (layout) {
+    case 0:
+      return rank;  // one rank on each
+    case 1:
+      return rank / 2;  // blocks of two, the last may be smaller
+    case 2:
+      return rank % 2;  // in turns
+    case 3:
+      return rank == 0 ? 0 : 1;  // uneven
+    default:
+      return rank + 1 == ranks ? 7 : 3;  // uneven the other way round, numbers with gaps
+  }
+}
+constexpr int layouts = 5;
+
+/// Runs `body(world, layout)` with a world whose ranks are on nodes as the layout says.
+template <class Body>
+void on_nodes(Body body, cohort::backend_choice choice = cohort::backend_choice::mpi) {
+  const auto all = cohort::mpi::comm_ref::world();
+  for (int layout = 0; layout < layouts; ++layout) {
+    cohort::communicator_options options;
+    options.node = node_in(layout, all.rank(), all.size());
+    options.backend = choice;
+    on_world([&](communicator world) { return body(std::move(world), layout); }, options);
+  }
+}
+
+/// A communicator of the same ranks that goes between nodes.
+asio::awaitable<communicator> over_nodes(communicator world, shm::backend_options options = {}) {
+  auto made = co_await world.dup();
+  const shm::backend by = co_await shm::make_backend(world, options);
+  REQUIRE(by.active());
+  made.set_backend(by);
+  co_return made;
+}
+
+/// Whether the plane did everything, and whether it is the one between nodes.
+bool went_between(const communicator& shared, int layout) {
+  const cohort::communicator_statistics done = shared.stats();
+  bool several = false;
+  for (int rank = 1; rank < shared.size(); ++rank) {
+    several = several || node_in(layout, rank, shared.size()) != node_in(layout, 0, shared.size());
+  }
+  return done.operations != 0 && done.by_backend.operations == done.operations &&
+         done.backend == (several ? "hierarchical" : "shm");
+}
+
+constexpr shm::backend_options narrow{.chunk = 1024, .whole_up_to = 256};
+
+template <class T>
+std::vector<T> given(std::uint64_t seed, int rank, std::size_t count) {
+  std::mt19937_64 random(seed * 64 + static_cast<std::uint64_t>(rank));
+  std::vector<T> list(count);
+  for (T& each : list)
+    each = static_cast<T>(static_cast<float>(static_cast<int>(random() % 5) - 2));
+  return list;
+}
+
+/// Serially, rank by rank. The numbers are such that the order does not matter.
+template <class T, class Operation>
+std::vector<T> by_hand(std::uint64_t seed, int ranks, std::size_t count, Operation operation) {
+  std::vector<T> sum = given<T>(seed, 0, count);
+  for (int rank = 1; rank < ranks; ++rank) {
+    const std::vector<T> next = given<T>(seed, rank, count);
+    for (std::size_t i = 0; i < count; ++i) sum[i] = operation(sum[i], next[i]);
+  }
+  return sum;
+}
+
+struct adds {
+  template <class T>
+  T operator()(T a, T b) const {
+    return static_cast<T>(a + b);
+  }
+};
+struct multiplies {
+  template <class T>
+  T operator()(T a, T b) const {
+    return static_cast<T>(a * b);
+  }
+};
+struct lower {
+  template <class T>
+  T operator()(T a, T b) const {
+    return b < a ? b : a;
+  }
+};
+struct higher {
+  template <class T>
+  T operator()(T a, T b) const {
+    return a < b ? b : a;
+  }
+};
+
+/// 16-bit numbers by their bits, others as they are.
+template <class T>
+bool same(const std::vector<T>& a, const std::vector<T>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const T& x, const T& y) {
+    if constexpr (requires { x.bits; })
+      return x.bits == y.bits || (!x.bits && y.bits == 0x8000);
+    else
+      return x == y;
+  });
+}
+
+template <class T>
+job all_kinds(communicator shared, std::size_t count) {
+  const int n = shared.size();
+  const std::uint64_t seed = 3 * count + sizeof(T);
+  const std::vector<T> mine = given<T>(seed, shared.rank(), count);
+  std::vector<T> out(count);
+  co_await cohort::all_reduce(shared, mine, out, op::sum);
+  CHECK(same(out, by_hand<T>(seed, n, count, adds())));
+  out = mine;
+  co_await cohort::all_reduce(shared, out, op::product);
+  CHECK(same(out, by_hand<T>(seed, n, count, multiplies())));
+  co_await cohort::all_reduce(shared, mine, out, op::min);
+  CHECK(same(out, by_hand<T>(seed, n, count, lower())));
+  out = mine;
+  co_await cohort::all_reduce(shared, out, op::max);
+  CHECK(same(out, by_hand<T>(seed, n, count, higher())));
+  for (int root = 0; root < n; ++root) {
+    out.assign(count, T());
+    co_await cohort::reduce(shared, mine, out, op::sum, root);
+    if (shared.rank() == root) CHECK(same(out, by_hand<T>(seed, n, count, adds())));
+    out = mine;
+    co_await cohort::broadcast(shared, out, root);
+    CHECK(same(out, given<T>(seed, root, count)));
+  }
+  co_await cohort::barrier(shared);
+}
+
+}  // namespace hierarchical_test
+
+TEST_CASE("every kind and type over nodes, as computed serially", "[shm][hierarchical]") {
+  using namespace hierarchical_test;
+  on_nodes([](communicator world, int layout) -> job {
+    {
+      const communicator shared = co_await over_nodes(world, narrow);
+      // Nothing, one, odd, a share below a cache line, a share each, more than all buffers hold.
+      for (const std::size_t count : {0, 1, 3, 37, 333, 5001}) {
+        co_await all_kinds<float>(shared, count);
+        co_await all_kinds<cohort::bf16>(shared, count);
+      }
+      for (const std::size_t count : {37, 1001}) {
+        if (layout != 0 && layout != 3) break;
+        co_await all_kinds<double>(shared, count);
+        co_await all_kinds<std::int8_t>(shared, count);
+        co_await all_kinds<std::uint8_t>(shared, count);
+        co_await all_kinds<std::int16_t>(shared, count);
+        co_await all_kinds<std::uint16_t>(shared, count);
+        co_await all_kinds<std::int32_t>(shared, count);
+        co_await all_kinds<std::uint32_t>(shared, count);
+        co_await all_kinds<std::int64_t>(shared, count);
+        co_await all_kinds<std::uint64_t>(shared, count);
+        co_await all_kinds<cohort::f16>(shared, count);
+      }
+      if (world.size() > 1) CHECK(went_between(shared, layout));
+    }
+  });
+}
+
+TEST_CASE("large vectors go by halving and in a ring", "[shm][hierarchical]") {
+  using namespace hierarchical_test;
+  on_nodes([](communicator world, int layout) -> job {
+    for (const std::size_t chunk : {std::size_t{32} << 10U, std::size_t{1} << 20U}) {
+      const communicator shared = co_await over_nodes(world, {.chunk = chunk});
+      for (const std::size_t count : {20'001, 300'001}) co_await all_kinds<float>(shared, count);
+      if (world.size() > 1) CHECK(went_between(shared, layout));
+    }
+  });
+}
+
+TEST_CASE("many collectives between nodes under way, ranks out of step", "[shm][hierarchical]") {
+  using namespace hierarchical_test;
+  on_nodes([](communicator world, int layout) -> job {
+    const int n = world.size();
+    std::mt19937_64 common(static_cast<std::uint64_t>(layout) + 11);
+    std::mt19937_64 own(static_cast<std::uint64_t>(world.rank()));
+    {
+      const communicator shared = co_await over_nodes(world, narrow);
+      for (int round = 0; round < 15; ++round) {
+        const std::size_t calls = 1 + common() % 12;
+        std::vector<std::vector<int>> data(calls);
+        std::vector<std::vector<int>> expected(calls);
+        std::vector<cohort::future<void>> all;
+        for (std::size_t i = 0; i < calls; ++i) {
+          const std::size_t count = common() % 3 == 0 ? common() % 3000 : common() % 40;
+          const std::uint64_t seed = common();
+          const int root = static_cast<int>(common() % static_cast<std::uint64_t>(n));
+          data[i] = given<int>(seed, world.rank(), count);
+          switch (common() % 3) {
+            case 0:
+              expected[i] = by_hand<int>(seed, n, count, adds());
+              all.push_back(cohort::all_reduce(shared, data[i], op::sum, as_future));
+              break;
+            case 1:
+              expected[i] = given<int>(seed, root, count);
+              all.push_back(cohort::broadcast(shared, data[i], root, as_future));
+              break;
+            default:
+              expected[i] = data[i];
+              all.push_back(cohort::barrier(shared, as_future));
+              break;
+          }
+          if (own() % 8 == 0) co_await cohort_test::pause(std::chrono::microseconds(own() % 300));
+        }
+        co_await cohort::when_all(std::move(all));
+        CHECK(data == expected);
+      }
+      if (n > 1) CHECK(went_between(shared, layout));
+    }
+  });
+}
+
+TEST_CASE("sums over nodes are the same in every run, and on all ranks", "[shm][hierarchical]") {
+  using namespace hierarchical_test;
+  on_nodes([](communicator world, int) -> job {
+    {
+      const communicator shared = co_await over_nodes(world);
+      for (const std::size_t count : {10, 5000, 30'000, 300'000}) {
+        std::vector<float> mine(count);
+        std::mt19937 random(static_cast<unsigned>(world.rank()) + 1);
+        for (float& each : mine) {
+          each = std::ldexp(float(random() % 1000), int(random() % 40) - 20);
+        }
+        std::vector<float> first(count);
+        co_await cohort::all_reduce(shared, mine, first, op::sum);
+        for (int run = 0; run < 4; ++run) {
+          std::vector<float> again(count);
+          if ((run + world.rank()) % 3 == 0) {
+            co_await cohort_test::pause(std::chrono::microseconds(300));
+          }
+          co_await cohort::all_reduce(shared, mine, again, op::sum);
+          CHECK(again == first);
+        }
+        std::vector<float> lowest(count);
+        std::vector<float> highest(count);
+        co_await cohort::all_reduce(world, first, lowest, op::min);
+        co_await cohort::all_reduce(world, first, highest, op::max);
+        CHECK(lowest == highest);
+      }
+    }
+  });
+}
+
+TEST_CASE("not a number and infinity go between nodes as through MPI", "[shm][hierarchical]") {
+  using namespace hierarchical_test;
+  on_nodes([](communicator world, int layout) -> job {
+    if (layout != 0) co_return;
+    const communicator shared = co_await over_nodes(world, narrow);
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    std::vector<double> x{1, infinity, infinity, std::nan("")};
+    if (world.rank() != 0) x = {infinity, infinity, -infinity, 1};
+    co_await cohort::all_reduce(shared, x, op::sum);
+    if (world.size() == 1) co_return;
+    CHECK(x[0] == infinity);
+    CHECK(x[1] == infinity);
+    CHECK(std::isnan(x[2]));
+    CHECK(std::isnan(x[3]));
+  });
+}
+
+TEST_CASE("what is not done between nodes is MPI's", "[shm][hierarchical]") {
+  using namespace hierarchical_test;
+  on_nodes([](communicator world, int layout) -> job {
+    if (layout != 0) co_return;
+    const communicator shared = co_await over_nodes(world, narrow);
+    std::vector<int> bits{1 << world.rank()};
+    co_await cohort::all_reduce(shared, bits, op::bit_or);
+    CHECK(bits[0] == (1 << world.size()) - 1);
+    CHECK(shared.stats().by_backend.operations == (world.size() == 1 ? 1U : 0U));
+  });
+}
+
+TEST_CASE("who asks for it has it from the first collective on", "[shm][hierarchical]") {
+  using namespace hierarchical_test;
+  const auto body = [](communicator world, int layout) -> job {
+    co_await all_kinds<float>(world, 1001);
+    if (world.size() > 1 && !world.stats().backend.empty()) CHECK(went_between(world, layout));
+    if (world.size() > 1 && layout != 1) CHECK(world.stats().backend == "hierarchical");
+  };
+  on_nodes(body, cohort::backend_choice::hierarchical);
+}
+
+TEST_CASE("over several nodes a communicator's own verbs are MPI's unless asked for",
+          "[shm][hierarchical]") {
+  using namespace hierarchical_test;
+  const auto body = [](communicator world, int layout) -> job {
+    for (int i = 0; i < 10; ++i) co_await all_kinds<int>(world, 10);
+    if (layout == 0) CHECK(world.stats().backend.empty());
+  };
+  on_nodes(body, cohort::backend_choice::automatic);
+  on_nodes(body, cohort::backend_choice::shm);
+}
+
+TEST_CASE("nodes that tell of different verbs end with an error, not by waiting",
+          "[shm][hierarchical]") {
+  using namespace hierarchical_test;
+  on_nodes([](communicator world, int layout) -> job {
+    if (layout != 0 || world.size() != 2) co_return;
+    const cohort::log::capture logged;
+    const communicator shared = co_await over_nodes(world, narrow);
+    std::vector<float> x(world.rank() == 0 ? 10 : 20);
+    const auto [why] = co_await cohort::all_reduce(shared, x, op::sum, cohort::as_tuple);
+    CHECK(why);
+    CHECK(logged.contains("no collective goes through it any more"));
+  });
+}
+
+TEST_CASE("a context that ends while messages between nodes are under way", "[shm][hierarchical]") {
+  using namespace hierarchical_test;
+  const auto all = cohort::mpi::comm_ref::world();
+  cohort::communicator_options options;
+  options.node = all.rank();
+  options.backend = cohort::backend_choice::hierarchical;
+  asio::io_context io;
+  cohort::use_engine(io, {.drain = std::chrono::milliseconds(100)});
+  communicator world(io, options);
+  std::vector<float> x(100'000, 1.0F);
+  if (world.rank() == 0 && world.size() > 1) {
+    cohort::all_reduce(world, x, op::sum, [](std::error_code) {});
+    for (int i = 0; i < 100; ++i) cohort::poll(world);
+  }
+}
