@@ -217,7 +217,8 @@ enum class backend_choice : std::uint8_t {
   /// is logged, and in communicator::stats().
   ///
   /// Coordinators, process sets and persistent groups whose ranks are on several nodes use shared
-  /// memory on each and messages between them. A communicator's own verbs do not: these messages
+  /// memory on each and messages between them, but where some node has one rank for no more than 64
+  /// KiB, for MPI is quicker there. A communicator's own verbs do not: these messages
   /// go on only while the engine looks, so a rank that starts a collective and then blocks in MPI
   /// would stop the others, which MPI's collectives do not.
   automatic,

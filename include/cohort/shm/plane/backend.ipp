@@ -195,7 +195,9 @@ class automatic_maker final : public comm::backend_maker {
                   const comm::backend_wish& wish)
       : maker_(asio::use_service<source>(over.engine.context()),
                {map_of(over), beside, comm::backend_tag, {}},
-               {.chunk = chunk_of(over, wish), .orders = wish.orders}, true, wish.bytes_beside),
+               {.chunk = chunk_of(over, wish), .orders = wish.orders},
+               over.is_on_one_node() || over.options.backend != backend_choice::hierarchical,
+               wish.bytes_beside),
         beside_(wish.bytes_beside),
         bytes_(wish.orders * sequence::bytes(over.is_on_one_node() ? 1 : 2, chunk_of(over, wish)) +
                wish.bytes_beside / static_cast<std::size_t>(over.peers)),

@@ -33,8 +33,11 @@ COHORT_INLINE sequence::sequence(std::span<std::byte> memory, std::size_t rank, 
       scratch_(chunk) {}
 
 /// Large blocks that MPI copies once, from one process to the other, and this twice, through its
-/// buffers. The sizes are measured: docs/design/planes.md.
-inline bool is_quicker_by_mpi(op_kind kind, std::size_t bytes, std::size_t ranks) noexcept {
+/// buffers; `alone`: to another node, where some node has one rank. The sizes are measured:
+/// docs/design/planes.md, hierarchical.md.
+inline bool is_quicker_by_mpi(op_kind kind, std::size_t bytes, std::size_t ranks,
+                              bool alone) noexcept {
+  if (alone) return bytes > 64 * 1024;
   if (kind == op_kind::all_to_all) return bytes > 128 * 1024;
   return kind == op_kind::all_gather && ranks == 2 && bytes > 512 * 1024;
 }
@@ -48,7 +51,10 @@ inline bool is_quicker_by_mpi(op_kind kind, std::size_t bytes, std::size_t ranks
 COHORT_INLINE bool sequence::takes(const comm::collective_call& call) const noexcept {
   const std::size_t size = block_size(call.type);
   if (between_ && !goes_between(call.kind)) return false;
-  if (is_chosen_ && is_quicker_by_mpi(call.kind, call.count * size, ranks_)) return false;
+  if (is_chosen_) {
+    const bool alone = between_ && between_->map().rails() == 1;
+    if (is_quicker_by_mpi(call.kind, call.count * size, ranks_, alone)) return false;
+  }
   if (!is_reduction(call.kind)) return size != 0;  // divided in bytes
   if ((is_chosen_ || between_) && !reducer(call.type, call.op).is_plain()) return false;
   return size != 0 && size * pieces(call.kind, ranks_) <= chunk_;
