@@ -105,6 +105,33 @@ TEST_CASE("what was kept is a file of options", "[coordinator][tune]") {
                   std::system_error);
 }
 
+// Its starts are in no log, so nothing tells ranks between which of them the numbers change.
+TEST_CASE("a persistent group keeps the numbers that the coordinator was made with",
+          "[coordinator][tune]") {
+  const scratch_file file("for-others");
+  file.fill("piece=4096\nfusion_buffer=8192\n");
+  on_world([&](cohort::communicator world) -> asio::awaitable<void> {
+    coordinator_options options;
+    options.tune_file = file.path();
+    cohort::coordinator coord(world, options);
+    std::vector<float> data(100'000, 1);
+    const auto group =
+        co_await coord.make_persistent(cohort::bundle("g").add("data", data), cohort::op::max);
+    co_await coord.barrier();
+    const auto calls = [&coord] {
+      const cohort::coordinator_statistics done = coord.stats();
+      return done.by_mpi.operations + done.by_backend.operations;
+    };
+    const std::uint64_t before = calls();
+    co_await group.start();
+    CHECK(calls() == before + 1);
+    co_await coord.all_reduce("data", data, cohort::op::max);
+    CHECK(calls() == before + 1 + (400'000 + 4095) / 4096);
+    co_await group.remove();
+    co_await coord.shutdown();
+  });
+}
+
 TEST_CASE("rank 0 reads the file, and all ranks work with what is in it", "[coordinator][tune]") {
   const scratch_file file("tuned");
   file.fill("# from another run\npiece=12288\nfusion_buffer=20480\npieces_in_flight=3\n");

@@ -75,6 +75,7 @@ class basic_fusion_planner {
       names.entry(entry).lane = none;
     lanes_.clear();
     by_age_.clear();
+    ready_ = 0;
   }
 
   /// An operation has become electable: complete, and the head of its name.

@@ -40,7 +40,7 @@ class persistent_state final : public group_state,
                                private data_plane::client {
  public:
   persistent_state(negotiation<Any>& log, set_view<Any>& set)
-      : log_(log), view_(set), plane_(*this, log.options, 1) {}
+      : log_(log), view_(set), plane_(*this, set.options(), 1) {}
 
   MPI_Comm made = MPI_COMM_NULL;  ///< MPI writes here until the group is elected and done
 
