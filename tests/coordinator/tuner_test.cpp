@@ -217,6 +217,29 @@ TEST_CASE("nor where every change is worse", "[coordinator][tune]") {
   }
 }
 
+TEST_CASE("a trial ends where no step can be compared any more", "[coordinator][tune]") {
+  tuner one({{1, 1024}}, {{"size", {1}}}, {32}, {32});
+  while (!one.trying() || one.present() == one.kept()) one.step_ended(1e6);
+  bool has_changed = false;
+  for (int step = 0; one.trying(); ++step) {
+    REQUIRE(step < 100);
+    has_changed = one.step_skipped();
+  }
+  CHECK(has_changed);
+  CHECK(one.present() == one.kept());
+  CHECK(!one.step_skipped());
+}
+
+TEST_CASE("what the program has chosen wins where nothing else can be changed",
+          "[coordinator][tune]") {
+  tuner one({{1, 1024}}, {}, {32}, {64});
+  for (int step = 0; step < 10'000 && one.kept() != numbers{32}; ++step) {
+    one.step_ended(one.present() == numbers{32} ? 1e6 : 1.5e6);
+  }
+  CHECK(one.kept() == numbers{32});
+  CHECK(!one.step_ended(1e6));
+}
+
 TEST_CASE("a trial that is much too slow is stopped in the middle of its step",
           "[coordinator][tune]") {
   tuner one({{1, 1024}}, {{"n", {1}}}, {16}, {16});

@@ -452,3 +452,31 @@ TEST_CASE("a coordinator whose rank has no memory left goes through MPI", "[shm]
       },
       choosing);
 }
+
+TEST_CASE("starts of a group go on inside calls of MPI over several nodes, too",
+          "[shm][coordinator]") {
+  cohort::communicator_options options = choosing;
+  options.node = cohort::mpi::comm_ref::world().rank();
+  cohort_test::on_world(
+      [](cohort::communicator world) -> task {
+        if (world.size() == 1) co_return;
+        constexpr int tag = 77;
+        cohort::coordinator coord(world);
+        std::vector<float> data(1000, 1);
+        const auto group =
+            co_await coord.make_persistent(cohort::bundle("g").add("data", data), op::sum);
+        int token = 0;
+        if (world.rank() == 0) {
+          auto started = group.start(cohort::as_future);
+          MPI_Recv(&token, 1, MPI_INT, 1, tag, world.native(), MPI_STATUS_IGNORE);
+          co_await std::move(started);
+        } else {
+          co_await group.start();
+          if (world.rank() == 1) MPI_Send(&token, 1, MPI_INT, 0, tag, world.native());
+        }
+        CHECK(data.front() == static_cast<float>(world.size()));
+        co_await group.remove();
+        co_await coord.shutdown();
+      },
+      options);
+}

@@ -110,6 +110,9 @@ class any_backend {
   /// has been completed, or if the backend cannot (it needs `bool forget(const
   /// request_operation&)`).
   virtual bool forget(const request_operation&) noexcept { return false; }
+  /// The communicator goes. True if MPI still has messages on it that the backend has sent there:
+  /// then it must be kept (`bool leave() noexcept`).
+  virtual bool leave() noexcept { return false; }
 };
 
 template <collective_backend Backend>
@@ -137,6 +140,13 @@ class backend_holder final : public any_backend {
   bool forget(const request_operation& op) noexcept override {
     if constexpr (requires { backend_.forget(op); }) {
       return backend_.forget(op);
+    } else {
+      return false;
+    }
+  }
+  bool leave() noexcept override {
+    if constexpr (requires { backend_.leave(); }) {
+      return backend_.leave();
     } else {
       return false;
     }
@@ -216,7 +226,7 @@ enum class backend_choice : std::uint8_t {
   /// open it, and MPI does what is started until all ranks have it: nothing waits. What was chosen
   /// is logged, and in communicator::stats().
   ///
-  /// Coordinators, process sets and persistent groups whose ranks are on several nodes use shared
+  /// Coordinators and process sets whose ranks are on several nodes use shared
   /// memory on each and messages between them, but where some node has one rank for no more than 64
   /// KiB, for MPI is quicker there. A communicator's own verbs do not: these messages
   /// go on only while the engine looks, so a rank that starts a collective and then blocks in MPI

@@ -87,6 +87,7 @@ class backend {
   [[nodiscard]] bool takes(const comm::collective_call& call) const noexcept;
   void start(const comm::collective_call& call, comm::backend_completion done) const;
   bool forget(const comm::request_operation& op) const noexcept;
+  bool leave() const noexcept;
   /// Packs go straight into the segment.
   [[nodiscard]] bool takes_scattered() const noexcept { return active(); }
   /// "shm"; "hierarchical" where the ranks are on several nodes; empty where it takes nothing.

@@ -11,6 +11,7 @@
 #include <cohort/core/log.hpp>
 #include <cohort/progress/look_task.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -99,17 +100,19 @@ COHORT_INLINE void communicator_state::choose_backend() {
 
 namespace detail {
 
-/// All ranks have opened it, or none.
+/// All ranks have opened it, or none. Another thread may run the loop.
 struct opening_over_nodes_end {
   struct result {
-    bool has_come = false;
     std::exception_ptr failed;
     std::shared_ptr<any_backend> backend;
+    std::atomic<bool> has_come{false};  // written last
   };
-  result* of;
+  std::shared_ptr<result> of;
 
   void operator()(const std::exception_ptr& failed, opened_backend made) const {
-    *of = {true, failed, std::move(made.backend)};
+    of->failed = failed;
+    of->backend = std::move(made.backend);
+    of->has_come.store(true, std::memory_order_release);
   }
 };
 
@@ -119,13 +122,13 @@ struct opening_over_nodes_end {
 COHORT_INLINE void communicator_state::open_backend_over_nodes() {
   if (options.backend != backend_choice::hierarchical) return;
   if (!chooses_backend_over_nodes(*this) || is_on_one_node()) return;
-  detail::opening_over_nodes_end::result result;
+  const auto result = std::make_shared<detail::opening_over_nodes_end::result>();
   progress::begin_look_task(
       open_backend_together(communicator::of(*this), exchange.native(), {}, "communicator"),
-      {.verb = "backend", .owner = this}, detail::opening_over_nodes_end{&result});
-  while (!result.has_come) engine.look();
-  if (result.failed) std::rethrow_exception(result.failed);
-  replace_backend(std::move(result.backend));
+      {.verb = "backend", .owner = this}, detail::opening_over_nodes_end{result});
+  while (!result->has_come.load(std::memory_order_acquire)) engine.look();
+  if (result->failed) std::rethrow_exception(result->failed);
+  replace_backend(std::move(result->backend));
 }
 
 }  // namespace cohort::comm

@@ -266,6 +266,7 @@ COHORT_INLINE void communicator_state::close() noexcept {
 
 COHORT_INLINE void communicator_state::free_if_unused() noexcept {
   if (live != 0 || references_.load(std::memory_order_relaxed) != 0) return;
+  if (backend && backend->leave()) exchange.keep();
   backend.reset();
   offer.reset();
   bells.reset();

@@ -236,7 +236,12 @@ class group_list {
     }
     group.place_ = {
         0, group.view_.rank(), group.view_.size(), group.comm_.native(), {group.comm_.native()}};
-    if (!comm::chooses_backend_over_nodes(*log_.control.state())) return group.open({});
+    // A start needs no other rank's engine, so it goes on inside calls of MPI, unless asked.
+    const comm::communicator_state& on = *log_.control.state();
+    const bool chooses = on.options.backend == backend_choice::hierarchical
+                             ? comm::chooses_backend_over_nodes(on)
+                             : comm::chooses_backend(on);
+    if (!chooses) return group.open({});
     auto choosing = comm::open_backend_together(log_.control, group.comm_.native(),
                                                 comm::backend_wish(), "persistent group");
     ++log_.life.openings;

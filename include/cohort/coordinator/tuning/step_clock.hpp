@@ -51,6 +51,8 @@ class step_clock {
     }
     return end(now);
   }
+  /// Whether a step has ended that is not like the one before.
+  [[nodiscard]] bool take_unlike() noexcept { return std::exchange(unlike_, false); }
   /// How long the step under way has been busy.
   [[nodiscard]] double so_far(std::uint64_t now) const {
     return static_cast<double>(time_ + (busy_ ? now - since_ : 0));
@@ -102,7 +104,8 @@ class step_clock {
     begin(now);
     last_bytes_ = bytes;
     const std::uint64_t apart = bytes > last ? bytes - last : last - bytes;
-    if (last == none_yet || apart > std::max(bytes, last) / 8) return std::nullopt;
+    unlike_ = last != none_yet && apart > std::max(bytes, last) / 8;
+    if (last == none_yet || unlike_) return std::nullopt;
     return time;
   }
 
@@ -110,6 +113,7 @@ class step_clock {
 
   bool marks_ = false;
   bool busy_ = false;
+  bool unlike_ = false;
   std::uint64_t since_ = 0;  // busy since, or since the step began
   std::uint64_t time_ = 0;   // of this step, before `since_`
   std::uint64_t bytes_ = 0;  // of this step

@@ -81,10 +81,18 @@ class tuner {
   /// A step of the usual work has taken so long. Returns whether `present` has changed.
   bool step_ended(double time) {
     ++steps_;
+    skipped_ = 0;
     elapsed_ += time;
     if (trying_) return go_on(time);
     watch(time);
     return begin_trial();
+  }
+  /// A step has ended that cannot be compared with others. Returns whether `present` has changed: a
+  /// trial does not wait for ever for steps that can.
+  bool step_skipped() {
+    if (!trying_ || ++skipped_ < 2 * turn_) return false;
+    skipped_ = 0;
+    return put_off();
   }
   /// The step under way has taken so long already. Returns whether `present` has changed, because a
   /// trial is too slow.
@@ -225,7 +233,7 @@ class tuner {
     recent_.clear();
     means_ = 0;
     home_strikes_ = 0;
-    const int stride = directions_[which_].stride;
+    const int stride = against_home_ ? 1 : directions_[which_].stride;
     direction fresh;  // they begin elsewhere now
     if (against_home_) fresh.closed_until = steps_ + rules_.rest;
     directions_.assign(directions_.size(), fresh);
@@ -294,7 +302,8 @@ class tuner {
   bool trying_ = false;
   bool against_home_ = false;
   std::size_t which_ = 0;
-  std::size_t turn_ = 0;  // steps that count
+  std::size_t turn_ = 0;     // steps that count
+  std::size_t skipped_ = 0;  // since one that does
   bool with_other_ = false;
   std::uint64_t tried_ = 0;  // steps with what is tried
   bool settled_ = false;

@@ -180,8 +180,11 @@ class tuning {
     log_.node.adjust(these, negotiation_opening<Any>::node_options_of(options).fusion);
   }
   void ended(const std::optional<double>& step) {
-    if (!step) return;
     tuner& one = root_->decisions;
+    if (!step) {
+      if (root_->steps.take_unlike() && one.step_skipped()) root_->changed = true;
+      return;
+    }
     if (one.step_ended(*step)) root_->changed = true;
     if (root_->told == one.changes()) return;
     root_->told = one.changes();

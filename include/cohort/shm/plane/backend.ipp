@@ -110,6 +110,8 @@ COHORT_INLINE bool backend::forget(const comm::request_operation& op) const noex
   return plane_->forget(op);
 }
 
+COHORT_INLINE bool backend::leave() const noexcept { return plane_ != nullptr && plane_->leave(); }
+
 COHORT_INLINE void backend::start(const comm::collective_call& call,
                                   comm::backend_completion done) const {
   plane_->start(call, done);

@@ -116,6 +116,18 @@ class plane {
     if (talks()) leave_messages();
     for (const ended_call& each : ended) each.done(each.error);
   }
+  /// The communicator that it was opened on goes: true if MPI still has messages there.
+  bool leave() noexcept {
+    if (!talks() || place_.own) return false;
+    std::vector<ended_call> ended;
+    {
+      const std::lock_guard hold(planes_->mutex);
+      fail(make_error_code(errc::closed), ended);
+    }
+    const bool has_left = leave_messages();
+    for (const ended_call& each : ended) each.done(each.error);
+    return has_left;
+  }
 
   void start(const comm::collective_call& call, comm::backend_completion done) {
     progress::engine& engine = engine_;              // this may be gone once the list is unlocked
@@ -161,7 +173,8 @@ class plane {
       if (each.is_broken() && !broken_) [[unlikely]] {
         break_off(make_error_code(errc::cross_rank_mismatch), each.mismatch(), ended);
       } else if (talks() && each.failure() && !broken_) [[unlikely]] {
-        break_off(each.failure(), "messages between nodes: " + each.failure().message(), ended);
+        const std::string what = std::string(each.verb()) + ": messages between nodes: ";
+        break_off(each.failure(), what + each.failure().message(), ended);
       }
     }
     return advanced;
@@ -193,8 +206,8 @@ class plane {
     end_all(why, ended);
     planes_->told = std::move(text);
   }
-  // What MPI still has must stay as long as the process.
-  void leave_messages() {
+  // What MPI still has must stay as long as the process. True if there is something.
+  bool leave_messages() {
     struct left_to_mpi {
       segment memory;
       mpi::comm over;
@@ -206,9 +219,10 @@ class plane {
     for (sequence& each : sequences_) {
       if (auto some = each.leave()) messages.push_back(std::move(some));
     }
-    if (messages.empty()) return;
+    if (messages.empty()) return false;
     place_.own.keep();
     left.push_back({std::move(memory_), std::move(place_.own), std::move(messages)});
+    return true;
   }
   void end_all(std::error_code why, std::vector<ended_call>& ended) {
     for (sequence& each : sequences_) each.fail(why, ended);
@@ -262,6 +276,8 @@ COHORT_INLINE std::size_t source::test(progress::ready_queue&) {
   }
   const std::size_t found = ended.size();
   if (found == 0) return 0;
+  // MPI may call a message sent that is still here, and the call that it was of has ended.
+  if (planes_->talking.load(std::memory_order_relaxed) != 0) engine_.attend_sent();
   for (const ended_call& each : ended) each.done.in_look(each.error);
   ended.clear();
   const std::lock_guard hold(planes_->mutex);

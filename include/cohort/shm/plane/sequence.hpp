@@ -18,6 +18,7 @@
 #include <new>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace cohort::shm::detail {
@@ -106,6 +107,10 @@ class sequence {
   bool forget(const comm::request_operation& op) noexcept;
   /// Calls that somebody waits for.
   [[nodiscard]] std::size_t pending() const noexcept { return calls_.size() - first_ - forgotten_; }
+  /// Of the call that comes first, if there is one.
+  [[nodiscard]] std::string_view verb() const noexcept {
+    return first_ == calls_.size() ? "nothing" : name_of(calls_[first_].what.kind);
+  }
   /// Of what is pending, if something is: the call that comes first, and whom it waits for.
   [[nodiscard]] std::string line() const;
   [[nodiscard]] progress::pending_age& age() noexcept { return calls_[first_].age; }
