@@ -347,6 +347,9 @@ FAULTS_COVER(Op_free, (MPI_Op * op), (op))
 FAULTS_COVER(Query_thread, (int* provided), (provided))
 FAULTS_COVER(Request_free, (MPI_Request * request), (request))
 FAULTS_COVER(Test_cancelled, (const MPI_Status* status, int* flag), (status, flag))
+FAULTS_COVER(Testany,
+             (int count, MPI_Request requests[], int* index, int* flag, MPI_Status* status),
+             (count, requests, index, flag, status))
 FAULTS_COVER(Topo_test, (MPI_Comm comm, int* status), (comm, status))
 FAULTS_COVER(Type_commit, (MPI_Datatype * type), (type))
 FAULTS_COVER(Type_contiguous, (int count, MPI_Datatype oldtype, MPI_Datatype* newtype),
