@@ -23,6 +23,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -94,8 +95,14 @@ template <class T>
 std::vector<T> given(std::uint64_t seed, int rank, std::size_t count) {
   std::mt19937_64 random(seed * 64 + static_cast<std::uint64_t>(rank));
   std::vector<T> list(count);
-  for (T& each : list)
-    each = static_cast<T>(static_cast<float>(static_cast<int>(random() % 5) - 2));
+  for (T& each : list) {
+    const int value = static_cast<int>(random() % 5) - 2;
+    if constexpr (std::is_integral_v<T>) {
+      each = static_cast<T>(value);
+    } else {
+      each = static_cast<T>(static_cast<float>(value));
+    }
+  }
   return list;
 }
 
