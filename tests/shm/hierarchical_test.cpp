@@ -96,11 +96,13 @@ std::vector<T> given(std::uint64_t seed, int rank, std::size_t count) {
   std::mt19937_64 random(seed * 64 + static_cast<std::uint64_t>(rank));
   std::vector<T> list(count);
   for (T& each : list) {
-    const int value = static_cast<int>(random() % 5) - 2;
-    if constexpr (std::is_integral_v<T>) {
+    const int value = static_cast<int>(random() % 5);
+    if constexpr (std::is_unsigned_v<T>) {
       each = static_cast<T>(value);
+    } else if constexpr (std::is_integral_v<T>) {
+      each = static_cast<T>(value - 2);
     } else {
-      each = static_cast<T>(static_cast<float>(value));
+      each = static_cast<T>(static_cast<float>(value - 2));
     }
   }
   return list;
