@@ -32,64 +32,19 @@
 #include <vector>
 
 #include "collectives/support.hpp"
+#include "shm/support.hpp"
 #include "support/catch.hpp"
 #include "support/world.hpp"
 
 namespace {
 
 using namespace collectives_test;
+using namespace shm_test;
 using cohort::as_future;
 using cohort::communicator;
 using cohort_test::on_world;
 namespace op = cohort::op;
 namespace shm = cohort::shm;
-
-/// A communicator of the same ranks that works through shared memory, with small buffers so that
-/// collectives have many chunks.
-asio::awaitable<communicator> sharing(communicator world, shm::backend_options options = {}) {
-  auto made = co_await world.dup();
-  const shm::backend by = co_await shm::make_backend(world, options);
-  REQUIRE(by.active());
-  made.set_backend(by);
-  co_return made;
-}
-
-/// Whether everything went through shared memory: the results are the same through MPI.
-bool took_all(const communicator& shared) {
-  const cohort::communicator_statistics done = shared.stats();
-  return done.operations != 0 && done.by_backend.operations == done.operations;
-}
-
-constexpr shm::backend_options small{.chunk = 1024, .whole_up_to = 256};
-
-/// Numbers that every rank can compute for all.
-template <class T>
-std::vector<T> numbers(std::uint64_t seed, int rank, std::size_t count) {
-  std::mt19937_64 random(seed * 64 + static_cast<std::uint64_t>(rank));
-  std::vector<T> list(count);
-  for (T& each : list) each = static_cast<T>(static_cast<int>(random() % 7) - 3);
-  return list;
-}
-
-/// Reduces rank by rank, from the left.
-template <class T, class Operation>
-std::vector<T> reduced(std::uint64_t seed, int ranks, std::size_t count, Operation operation) {
-  std::vector<T> sum = numbers<T>(seed, 0, count);
-  for (int rank = 1; rank < ranks; ++rank) {
-    const std::vector<T> next = numbers<T>(seed, rank, count);
-    for (std::size_t i = 0; i < count; ++i) sum[i] = operation(sum[i], next[i]);
-  }
-  return sum;
-}
-
-template <class T>
-T product_of(T a, T b) {
-  if constexpr (std::is_integral_v<T>) {  // wraps around
-    return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
-  } else {
-    return a * b;
-  }
-}
 
 /// Address space in use.
 rlim_t mapped_bytes() {
@@ -282,39 +237,7 @@ TEST_CASE("what moves data arrives where MPI would put it", "[shm]") {
 TEST_CASE("many collectives under way, ranks out of step, every kind at random", "[shm]") {
   on_world([](communicator world) -> task {
     const communicator shared = co_await sharing(world, small);
-    const int ranks = world.size();
-    const int me = world.rank();
-    std::mt19937_64 same(7);  // the ranks' common choices
-    std::mt19937_64 own(static_cast<std::uint64_t>(me));
-    for (int round = 0; round < 60; ++round) {
-      const std::size_t calls = 1 + same() % 12;
-      std::vector<std::vector<int>> data(calls);
-      std::vector<std::vector<int>> expected(calls);
-      std::vector<cohort::future<void>> all;
-      for (std::size_t i = 0; i < calls; ++i) {
-        const std::size_t count = same() % 3 == 0 ? same() % 3000 : same() % 40;
-        const std::uint64_t seed = same();
-        const int root = static_cast<int>(same() % static_cast<std::uint64_t>(ranks));
-        data[i] = numbers<int>(seed, me, count);
-        switch (same() % 3) {
-          case 0:
-            expected[i] = reduced<int>(seed, ranks, count, [](int a, int b) { return a + b; });
-            all.push_back(cohort::all_reduce(shared, data[i], op::sum, as_future));
-            break;
-          case 1:
-            expected[i] = numbers<int>(seed, root, count);
-            all.push_back(cohort::broadcast(shared, data[i], root, as_future));
-            break;
-          default:
-            expected[i] = data[i];
-            all.push_back(cohort::barrier(shared, as_future));
-            break;
-        }
-        if (own() % 8 == 0) co_await cohort_test::pause(std::chrono::microseconds(own() % 300));
-      }
-      co_await cohort::when_all(std::move(all));
-      CHECK(data == expected);
-    }
+    co_await out_of_step(shared, 60, 7);
     CHECK(took_all(shared));
   });
 }
@@ -322,9 +245,7 @@ TEST_CASE("many collectives under way, ranks out of step, every kind at random",
 TEST_CASE("sums do not depend on when ranks come", "[shm]") {
   on_world([](communicator world) -> task {
     const communicator shared = co_await sharing(world);
-    std::vector<float> mine(30000);
-    std::mt19937 random(static_cast<unsigned>(world.rank()) + 1);
-    for (float& each : mine) each = std::ldexp(float(random() % 1000), int(random() % 40) - 20);
+    const std::vector<float> mine = uneven_floats(world.rank(), 30'000);
     std::vector<float> first(mine.size());
     co_await cohort::all_reduce(shared, mine, first, op::sum);
     std::mt19937 own(std::random_device{}());

@@ -21,19 +21,18 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
-#include <random>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "shm/support.hpp"
 #include "support/catch.hpp"
 #include "support/run.hpp"
 #include "support/world.hpp"
 
 namespace hierarchical_test {
 
-using cohort::as_future;
+using namespace shm_test;
 using cohort::communicator;
 using cohort_test::on_world;
 using job = asio::awaitable<void>;
@@ -69,15 +68,6 @@ void on_nodes(Body body, cohort::backend_choice choice = cohort::backend_choice:
   }
 }
 
-/// A communicator of the same ranks that goes between nodes.
-asio::awaitable<communicator> over_nodes(communicator world, shm::backend_options options = {}) {
-  auto made = co_await world.dup();
-  const shm::backend by = co_await shm::make_backend(world, options);
-  REQUIRE(by.active());
-  made.set_backend(by);
-  co_return made;
-}
-
 /// Whether the plane did everything, and whether it is the one between nodes.
 bool went_between(const communicator& shared, int layout) {
   const cohort::communicator_statistics done = shared.stats();
@@ -89,60 +79,18 @@ bool went_between(const communicator& shared, int layout) {
          done.backend == (several ? "hierarchical" : "shm");
 }
 
-constexpr shm::backend_options narrow{.chunk = 1024, .whole_up_to = 256};
-
 template <class T>
-std::vector<T> given(std::uint64_t seed, int rank, std::size_t count) {
-  std::mt19937_64 random(seed * 64 + static_cast<std::uint64_t>(rank));
-  std::vector<T> list(count);
-  for (T& each : list) {
-    const int value = static_cast<int>(random() % 5);
-    if constexpr (std::is_unsigned_v<T>) {
-      each = static_cast<T>(value);
-    } else if constexpr (std::is_integral_v<T>) {
-      each = static_cast<T>(value - 2);
-    } else {
-      each = static_cast<T>(static_cast<float>(value - 2));
-    }
-  }
-  return list;
+T sum_of(T a, T b) {
+  return static_cast<T>(a + b);
 }
-
-/// Serially, rank by rank. The numbers are such that the order does not matter.
-template <class T, class Operation>
-std::vector<T> by_hand(std::uint64_t seed, int ranks, std::size_t count, Operation operation) {
-  std::vector<T> sum = given<T>(seed, 0, count);
-  for (int rank = 1; rank < ranks; ++rank) {
-    const std::vector<T> next = given<T>(seed, rank, count);
-    for (std::size_t i = 0; i < count; ++i) sum[i] = operation(sum[i], next[i]);
-  }
-  return sum;
+template <class T>
+T least_of(T a, T b) {
+  return b < a ? b : a;
 }
-
-struct adds {
-  template <class T>
-  T operator()(T a, T b) const {
-    return static_cast<T>(a + b);
-  }
-};
-struct multiplies {
-  template <class T>
-  T operator()(T a, T b) const {
-    return static_cast<T>(a * b);
-  }
-};
-struct lower {
-  template <class T>
-  T operator()(T a, T b) const {
-    return b < a ? b : a;
-  }
-};
-struct higher {
-  template <class T>
-  T operator()(T a, T b) const {
-    return a < b ? b : a;
-  }
-};
+template <class T>
+T greatest_of(T a, T b) {
+  return a < b ? b : a;
+}
 
 /// 16-bit numbers by their bits, others as they are.
 template <class T>
@@ -159,25 +107,25 @@ template <class T>
 job all_kinds(communicator shared, std::size_t count) {
   const int n = shared.size();
   const std::uint64_t seed = 3 * count + sizeof(T);
-  const std::vector<T> mine = given<T>(seed, shared.rank(), count);
+  const std::vector<T> mine = numbers<T>(seed, shared.rank(), count);
   std::vector<T> out(count);
   co_await cohort::all_reduce(shared, mine, out, op::sum);
-  CHECK(same(out, by_hand<T>(seed, n, count, adds())));
+  CHECK(same(out, reduced<T>(seed, n, count, sum_of<T>)));
   out = mine;
   co_await cohort::all_reduce(shared, out, op::product);
-  CHECK(same(out, by_hand<T>(seed, n, count, multiplies())));
+  CHECK(same(out, reduced<T>(seed, n, count, product_of<T>)));
   co_await cohort::all_reduce(shared, mine, out, op::min);
-  CHECK(same(out, by_hand<T>(seed, n, count, lower())));
+  CHECK(same(out, reduced<T>(seed, n, count, least_of<T>)));
   out = mine;
   co_await cohort::all_reduce(shared, out, op::max);
-  CHECK(same(out, by_hand<T>(seed, n, count, higher())));
+  CHECK(same(out, reduced<T>(seed, n, count, greatest_of<T>)));
   for (int root = 0; root < n; ++root) {
     out.assign(count, T());
     co_await cohort::reduce(shared, mine, out, op::sum, root);
-    if (shared.rank() == root) CHECK(same(out, by_hand<T>(seed, n, count, adds())));
+    if (shared.rank() == root) CHECK(same(out, reduced<T>(seed, n, count, sum_of<T>)));
     out = mine;
     co_await cohort::broadcast(shared, out, root);
-    CHECK(same(out, given<T>(seed, root, count)));
+    CHECK(same(out, numbers<T>(seed, root, count)));
   }
   co_await cohort::barrier(shared);
 }
@@ -188,7 +136,7 @@ TEST_CASE("every kind and type over nodes, as computed serially", "[shm][hierarc
   using namespace hierarchical_test;
   on_nodes([](communicator world, int layout) -> job {
     {
-      const communicator shared = co_await over_nodes(world, narrow);
+      const communicator shared = co_await sharing(world, small);
       // Nothing, one, odd, a share below a cache line, a share each, more than all buffers hold.
       for (const std::size_t count : {0, 1, 3, 37, 333, 5001}) {
         co_await all_kinds<float>(shared, count);
@@ -216,7 +164,7 @@ TEST_CASE("large vectors go by halving and in a ring", "[shm][hierarchical]") {
   using namespace hierarchical_test;
   on_nodes([](communicator world, int layout) -> job {
     for (const std::size_t chunk : {std::size_t{32} << 10U, std::size_t{1} << 20U}) {
-      const communicator shared = co_await over_nodes(world, {.chunk = chunk});
+      const communicator shared = co_await sharing(world, {.chunk = chunk});
       for (const std::size_t count : {20'001, 300'001}) co_await all_kinds<float>(shared, count);
       if (world.size() > 1) CHECK(went_between(shared, layout));
     }
@@ -226,42 +174,9 @@ TEST_CASE("large vectors go by halving and in a ring", "[shm][hierarchical]") {
 TEST_CASE("many collectives between nodes under way, ranks out of step", "[shm][hierarchical]") {
   using namespace hierarchical_test;
   on_nodes([](communicator world, int layout) -> job {
-    const int n = world.size();
-    std::mt19937_64 common(static_cast<std::uint64_t>(layout) + 11);
-    std::mt19937_64 own(static_cast<std::uint64_t>(world.rank()));
-    {
-      const communicator shared = co_await over_nodes(world, narrow);
-      for (int round = 0; round < 15; ++round) {
-        const std::size_t calls = 1 + common() % 12;
-        std::vector<std::vector<int>> data(calls);
-        std::vector<std::vector<int>> expected(calls);
-        std::vector<cohort::future<void>> all;
-        for (std::size_t i = 0; i < calls; ++i) {
-          const std::size_t count = common() % 3 == 0 ? common() % 3000 : common() % 40;
-          const std::uint64_t seed = common();
-          const int root = static_cast<int>(common() % static_cast<std::uint64_t>(n));
-          data[i] = given<int>(seed, world.rank(), count);
-          switch (common() % 3) {
-            case 0:
-              expected[i] = by_hand<int>(seed, n, count, adds());
-              all.push_back(cohort::all_reduce(shared, data[i], op::sum, as_future));
-              break;
-            case 1:
-              expected[i] = given<int>(seed, root, count);
-              all.push_back(cohort::broadcast(shared, data[i], root, as_future));
-              break;
-            default:
-              expected[i] = data[i];
-              all.push_back(cohort::barrier(shared, as_future));
-              break;
-          }
-          if (own() % 8 == 0) co_await cohort_test::pause(std::chrono::microseconds(own() % 300));
-        }
-        co_await cohort::when_all(std::move(all));
-        CHECK(data == expected);
-      }
-      if (n > 1) CHECK(went_between(shared, layout));
-    }
+    const communicator shared = co_await sharing(world, small);
+    co_await out_of_step(shared, 15, static_cast<std::uint64_t>(layout) + 11);
+    if (world.size() > 1) CHECK(went_between(shared, layout));
   });
 }
 
@@ -269,13 +184,9 @@ TEST_CASE("sums over nodes are the same in every run, and on all ranks", "[shm][
   using namespace hierarchical_test;
   on_nodes([](communicator world, int) -> job {
     {
-      const communicator shared = co_await over_nodes(world);
+      const communicator shared = co_await sharing(world);
       for (const std::size_t count : {10, 5000, 30'000, 300'000}) {
-        std::vector<float> mine(count);
-        std::mt19937 random(static_cast<unsigned>(world.rank()) + 1);
-        for (float& each : mine) {
-          each = std::ldexp(float(random() % 1000), int(random() % 40) - 20);
-        }
+        const std::vector<float> mine = uneven_floats(world.rank(), count);
         std::vector<float> first(count);
         co_await cohort::all_reduce(shared, mine, first, op::sum);
         for (int run = 0; run < 4; ++run) {
@@ -300,7 +211,7 @@ TEST_CASE("not a number and infinity go between nodes as through MPI", "[shm][hi
   using namespace hierarchical_test;
   on_nodes([](communicator world, int layout) -> job {
     if (layout != 0) co_return;
-    const communicator shared = co_await over_nodes(world, narrow);
+    const communicator shared = co_await sharing(world, small);
     constexpr double infinity = std::numeric_limits<double>::infinity();
     std::vector<double> x{1, infinity, infinity, std::nan("")};
     if (world.rank() != 0) x = {infinity, infinity, -infinity, 1};
@@ -317,7 +228,7 @@ TEST_CASE("what is not done between nodes is MPI's", "[shm][hierarchical]") {
   using namespace hierarchical_test;
   on_nodes([](communicator world, int layout) -> job {
     if (layout != 0) co_return;
-    const communicator shared = co_await over_nodes(world, narrow);
+    const communicator shared = co_await sharing(world, small);
     std::vector<int> bits{1 << world.rank()};
     co_await cohort::all_reduce(shared, bits, op::bit_or);
     CHECK(bits[0] == (1 << world.size()) - 1);
@@ -352,7 +263,7 @@ TEST_CASE("nodes that tell of different verbs end with an error, not by waiting"
   on_nodes([](communicator world, int layout) -> job {
     if (layout != 0 || world.size() != 2) co_return;
     const cohort::log::capture logged;
-    const communicator shared = co_await over_nodes(world, narrow);
+    const communicator shared = co_await sharing(world, small);
     std::vector<float> x(world.rank() == 0 ? 10 : 20);
     const auto [why] = co_await cohort::all_reduce(shared, x, op::sum, cohort::as_tuple);
     CHECK(why);
