@@ -13,6 +13,7 @@
 /// \endcode
 
 #include <cohort/core/asio.hpp>
+#include <cohort/progress/detail/future_handler.hpp>
 #include <cohort/progress/detail/future_state.hpp>
 
 #include <coroutine>
