@@ -119,7 +119,8 @@ TEST_CASE("threads as ranks: nobody reads what another still writes", "[shm]") {
       call done;
       own.push({sums ? op_kind::all_reduce : op_kind::broadcast, MPI_IN_PLACE, data.data(), count,
                 MPI_INT, sums ? MPI_SUM : MPI_OP_NULL, static_cast<int>(root)},
-               sizeof(int), cohort::comm::backend_completion(engine, done));
+               sizeof(int), sums ? cohort::shm::reducer(MPI_INT, MPI_SUM) : cohort::shm::reducer(),
+               cohort::comm::backend_completion(engine, done));
       std::vector<cohort::shm::detail::ended_call> ended;
       while (own.pending() != 0) {
         if (own.advance(ended, false) == 0) std::this_thread::yield();

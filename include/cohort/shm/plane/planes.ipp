@@ -130,15 +130,17 @@ class plane {
   }
 
   void start(const comm::collective_call& call, comm::backend_completion done) {
-    progress::engine& engine = engine_;              // this may be gone once the list is unlocked
-    const std::size_t size = block_size(call.type);  // takes MPI's lock, which comes first
+    progress::engine& engine = engine_;  // this may be gone once the list is unlocked
+    // These may take MPI's lock, which comes first.
+    const std::size_t size = block_size(call.type);
+    const reducer reduce = is_reduction(call.kind) ? reducer(call.type, call.op) : reducer();
     try {
       const std::lock_guard hold(planes_->mutex);
       if (broken_) return done(broken_);
       try {
         const std::size_t pending = planes_->pending.load(std::memory_order_relaxed);
         planes_->make_room(pending);
-        sequences_[call.order].push(call, size, done);
+        sequences_[call.order].push(call, size, reduce, done);
       } catch (...) {
         // The calls of the other ranks are one ahead from now on.
         broken_ = std::make_error_code(std::errc::not_enough_memory);

@@ -82,10 +82,12 @@ class sequence {
 
   /// Whether the call is one for it, by what is equal on all ranks.
   [[nodiscard]] bool takes(const comm::collective_call& call) const noexcept;
-  /// `size` is that of an element, `block_size(call.type)`.
+  /// `size` is that of an element, `block_size(call.type)`; `reduce` that of a reduction. Making
+  /// them may take MPI's lock.
   /// If the call is small and nothing is before it, its data are laid down at once: the others have
   /// them even if this rank then blocks in something else.
-  void push(const comm::collective_call& call, std::size_t size, comm::backend_completion done);
+  void push(const comm::collective_call& call, std::size_t size, const reducer& reduce,
+            comm::backend_completion done);
   /// At most one step of each kind. Returns how many; the call that ended, if any, goes to `ended`,
   /// which has room for it. `aside`: outside the looks of the engine, so only what touches nothing
   /// but buffers. Else, where there are more nodes, it calls MPI.

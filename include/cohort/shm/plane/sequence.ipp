@@ -61,7 +61,7 @@ COHORT_INLINE bool sequence::takes(const comm::collective_call& call) const noex
 }
 
 COHORT_INLINE void sequence::push(const comm::collective_call& call, std::size_t size,
-                                  comm::backend_completion done) {
+                                  const reducer& reduce, comm::backend_completion done) {
   if (first_ == calls_.size()) {
     calls_.clear();
     first_ = 0;
@@ -74,10 +74,8 @@ COHORT_INLINE void sequence::push(const comm::collective_call& call, std::size_t
     const node_map& map = between_->map();
     root = map.node_of(root) == map.node() ? map.place_of(root) : SIZE_MAX;
   }
-  pending_call one{call, done, size, {}, call_mark(call, size), root, {}};
-  if (is_reduction(call.kind)) {
-    one.reduce = reducer(call.type, call.op);
-  } else {  // ranks may have different types for the same bytes
+  pending_call one{call, done, size, reduce, call_mark(call, size), root, {}};
+  if (!is_reduction(call.kind)) {  // ranks may have different types for the same bytes
     one.what.count *= size;
     one.size = 1;
   }
