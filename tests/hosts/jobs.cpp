@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -265,6 +266,19 @@ int run(asio::io_context& io, job work) {
   return 1;
 }
 
+/// On one node: a rank is killed in the middle of a collective in memory.
+job killed(cohort::communicator world) {
+  world.set_backend(co_await cohort::shm::make_backend(world));
+  std::vector<int> data(100'000, 1);
+  co_await cohort::all_reduce(world, data, cohort::op::sum);
+  require(world.stats().by_backend.operations == 1, "not in memory");
+  if (world.rank() == 1) {
+    std::cerr << "in memory, then killed" << std::endl;
+    std::raise(SIGKILL);
+  }
+  co_await cohort::all_reduce(world, data, cohort::op::sum);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -281,10 +295,11 @@ int main(int argc, char** argv) {
       std::_Exit(1);  // the job runs on
     }
   }
-  if (what == "ranks-between" || what == "forever") {
+  if (what == "ranks-between" || what == "forever" || what == "killed") {
     cohort::environment env{argc, argv};
     asio::io_context io;
     const cohort::communicator world{io};
+    if (what == "killed") return run(io, killed(world));
     return run(io, what == "forever" ? forever(world) : between(world));
   }
   if (what == "ranks-doorbell") {
