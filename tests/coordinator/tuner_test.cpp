@@ -240,6 +240,20 @@ TEST_CASE("what the program has chosen wins where nothing else can be changed",
   CHECK(!one.step_ended(1e6));
 }
 
+TEST_CASE("what the program has chosen is seldom tried again where a file is faster",
+          "[coordinator][tune]") {
+  tuner one({{1, 1024}}, {}, {32}, {64});
+  int slow = 0;
+  for (int step = 0; step < 1000; ++step) {
+    const bool is_slow = one.present() == numbers{32};
+    slow += is_slow ? 1 : 0;
+    one.step_ended(is_slow ? 1.5e6 : 1e6);
+  }
+  CHECK(one.kept() == numbers{64});
+  CHECK(slow > 0);
+  CHECK(slow < 50);
+}
+
 TEST_CASE("a trial that is much too slow is stopped in the middle of its step",
           "[coordinator][tune]") {
   tuner one({{1, 1024}}, {{"n", {1}}}, {16}, {16});

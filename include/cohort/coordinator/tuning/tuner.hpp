@@ -296,7 +296,7 @@ class tuner {
   std::vector<direction> directions_;
   std::size_t next_ = 0;
   std::uint64_t home_due_;
-  std::uint64_t home_rest_ = 0;
+  std::uint64_t home_rest_ = rules_.rest;  // until it is tried again; then twice
   int home_strikes_ = 0;
 
   bool trying_ = false;
