@@ -187,6 +187,10 @@ struct block_numbers {
 template <class T>
 class side {
  public:
+  side() noexcept {}
+  /// Before it is posted or after its end, when MPI reads neither type nor lists.
+  side(side&& other) noexcept : copy_(std::move(other.copy_)) {}
+
   /// Elements in one piece, for a backend.
   [[nodiscard]] void* whole(buffer_view<T> view) {
     return const_cast<std::remove_const_t<T>*>(copy_.in(view));

@@ -82,40 +82,17 @@ class packed_calls {
   std::vector<call> calls;
   std::uint32_t next = 0;  ///< of these
 
-  // Runs of small tensors of one type travel together, large ones alone and in pieces.
+  /// Runs of small tensors of one type travel together, large ones alone and in pieces. What has
+  /// kept its calls has the same tensors again.
   void split() {
-    const coordinator_options& options = of_.plane_.options_;
-    backend_up_to_ = options.backend_up_to;
-    const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
-    bool has_adasum = false;
-    const auto item_of = [&](std::uint32_t i) {
-      const tensor& each = *tensors[i];
-      has_adasum = has_adasum || is_adasum(each);
-      packs::item one;
-      one.bytes = each.bytes();
-      // What is converted must fit into a buffer.
-      one.small = one.bytes <= options.fusion_threshold &&
-                  (!each.rounded || one.bytes <= options.fusion_buffer);
-      one.joins = i == 0 || !reduces ||
-                  (tensors[i - 1]->kernels->element == each.kernels->element &&
-                   tensors[i - 1]->operation == each.operation);
-      if (!one.small && !is_adasum(each)) {
-        const std::size_t unit = unit_of(each);
-        const std::size_t most = each.rounded ? std::min(options.piece, options.fusion_buffer)
-                                              : static_cast<std::size_t>(options.piece);
-        one.piece = std::max<std::size_t>(most / unit, 1) * unit;
-      }
-      return one;
-    };
-    packs::lay_out(tensors.size(), packs::spacing::tight, options.fusion_buffer, item_of,
-                   [this](const call& one) { calls.push_back(one); });
-    if (!has_adasum) return;
+    if (calls.empty()) lay_out();
+    if (!has_adasum_) return;
     first_adasum_ = of_.here->adasums;
     of_.here->adasums += calls.size();
   }
-  void reset() noexcept {
+  void reset(bool keeps_calls) noexcept {
     tensors.clear();
-    calls.clear();
+    if (!keeps_calls) calls.clear();
     next = 0;
   }
   [[nodiscard]] bool all_posted() const noexcept { return next >= calls.size(); }
@@ -331,9 +308,38 @@ class packed_calls {
     if (done != bytes) gap(done, bytes - done);
   }
 
+  void lay_out() {
+    const coordinator_options& options = of_.plane_.options_;
+    backend_up_to_ = options.backend_up_to;
+    const bool reduces = of_.tasks.front()->kind == op_kind::all_reduce;
+    has_adasum_ = false;
+    const auto item_of = [&](std::uint32_t i) {
+      const tensor& each = *tensors[i];
+      has_adasum_ = has_adasum_ || is_adasum(each);
+      packs::item one;
+      one.bytes = each.bytes();
+      // What is converted must fit into a buffer.
+      one.small = one.bytes <= options.fusion_threshold &&
+                  (!each.rounded || one.bytes <= options.fusion_buffer);
+      one.joins = i == 0 || !reduces ||
+                  (tensors[i - 1]->kernels->element == each.kernels->element &&
+                   tensors[i - 1]->operation == each.operation);
+      if (!one.small && !is_adasum(each)) {
+        const std::size_t unit = unit_of(each);
+        const std::size_t most = each.rounded ? std::min(options.piece, options.fusion_buffer)
+                                              : static_cast<std::size_t>(options.piece);
+        one.piece = std::max<std::size_t>(most / unit, 1) * unit;
+      }
+      return one;
+    };
+    packs::lay_out(tensors.size(), packs::spacing::tight, options.fusion_buffer, item_of,
+                   [this](const call& one) { calls.push_back(one); });
+  }
+
   basic_execution<Any>& of_;
   std::uint64_t backend_up_to_ = 0;  // when it was elected, as on all ranks
-  std::uint64_t first_adasum_ = 0;   // the number of the first call, if there is one of op::adasum
+  bool has_adasum_ = false;
+  std::uint64_t first_adasum_ = 0;  // the number of the first call, if there is one of op::adasum
 };
 
 }  // namespace cohort::coordination

@@ -6,6 +6,7 @@
 /// look.
 
 #include <cohort/core/config.hpp>
+#include <cohort/core/short_lock.hpp>
 #include <cohort/shm/plane/sequence.hpp>
 
 #include <atomic>
@@ -33,10 +34,12 @@ class late_thread {
   late_thread(const late_thread&) = delete;
   late_thread& operator=(const late_thread&) = delete;
 
-  /// Something is pending again. The first time starts the thread; without one nothing is late.
-  void has_work() noexcept {
-    if (state_.load() != state::awake) rouse();
+  /// Whether it has to be roused when something is pending again. With the planes locked.
+  [[nodiscard]] bool sleeps() const noexcept {
+    return state_.load(std::memory_order_relaxed) != state::awake;
   }
+  /// The first time starts the thread; without one nothing is late. Not with the planes locked.
+  void rouse() noexcept;
   void looked() noexcept { looks_.store(looks() + 1, std::memory_order_relaxed); }
   /// For good. Not with the planes locked.
   void stop() noexcept;
@@ -48,13 +51,13 @@ class late_thread {
   [[nodiscard]] std::uint64_t looks() const noexcept {
     return looks_.load(std::memory_order_relaxed);
   }
-  void rouse() noexcept;
   void run();
   void help(std::uint64_t looks_before);
 
   plane_list& planes_;
   std::atomic<std::uint64_t> looks_{0};
-  std::atomic<state> state_{state::none};  // changed with the mutex locked
+  // Changed with the mutex locked; it falls asleep with the planes locked too.
+  std::atomic<state> state_{state::none};
   std::mutex mutex_;
   std::condition_variable changed_;
   std::thread thread_;
@@ -62,11 +65,12 @@ class late_thread {
 
 /// The planes of one io_context. Planes may outlive it.
 struct plane_list {
-  std::mutex mutex;  // guards the planes too
+  short_lock mutex;  // guards the planes too
   std::vector<plane*> all;
-  std::vector<ended_call> ended;  // not told yet; room for all that is pending
-  std::vector<ended_call> spare;  // takes its place while they are told
-  bool is_telling = false;
+  std::vector<ended_call> ended;        // not told yet; room for all that is pending
+  std::vector<ended_call> spare;        // takes its place while they are told
+  std::atomic<bool> is_telling{false};  // then `spare` is the look's
+  // Written with the lock, read without: so no instruction of these is locked.
   std::atomic<std::size_t> pending{0};
   std::atomic<std::size_t> bytes{0};    // started since nothing was pending
   std::string told;                     // for the log, once nothing is locked
@@ -74,11 +78,23 @@ struct plane_list {
   late_thread late{*this};
 
   unsigned advance(bool aside);
+  /// True if nothing was pending.
+  bool began(std::size_t call_bytes) noexcept {
+    const std::size_t before = pending.load(std::memory_order_relaxed);
+    const std::size_t earlier = before == 0 ? 0 : bytes.load(std::memory_order_relaxed);
+    bytes.store(earlier + call_bytes, std::memory_order_relaxed);
+    pending.store(before + 1, std::memory_order_relaxed);
+    return before == 0;
+  }
+  void no_longer_pending(std::size_t calls) noexcept {
+    pending.store(pending.load(std::memory_order_relaxed) - calls, std::memory_order_relaxed);
+  }
   /// For one more.
   void make_room(std::size_t pending_before) {
     const std::size_t room = 2 * pending_before + 8;
     if (ended.capacity() <= pending_before) ended.reserve(room);
-    if (!is_telling && spare.capacity() <= pending_before) spare.reserve(room);
+    if (!is_telling.load(std::memory_order_acquire) && spare.capacity() <= pending_before)
+      spare.reserve(room);
   }
 };
 

@@ -38,9 +38,10 @@ COHORT_INLINE void late_thread::run() {
     if (quiet < periods_until_sleep) {
       changed_.wait_for(hold, period, [this] { return state_ == state::stopped; });
     } else {
-      state_ = state::asleep;
-      // Who adds to what is pending then sees that it sleeps, or is seen here.
-      if (planes_.pending.load() != 0) state_ = state::awake;
+      {  // Who adds to what is pending after this sees that it sleeps.
+        const std::lock_guard planes(planes_.mutex);
+        if (planes_.pending.load(std::memory_order_relaxed) == 0) state_ = state::asleep;
+      }
       changed_.wait(hold, [this] { return state_ != state::asleep; });
       quiet = 0;
       continue;

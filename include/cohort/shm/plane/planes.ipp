@@ -134,6 +134,7 @@ class plane {
     // These may take MPI's lock, which comes first.
     const std::size_t size = block_size(call.type);
     const reducer reduce = is_reduction(call.kind) ? reducer(call.type, call.op) : reducer();
+    std::shared_ptr<plane_list> to_rouse;
     try {
       const std::lock_guard hold(planes_->mutex);
       if (broken_) return done(broken_);
@@ -146,21 +147,18 @@ class plane {
         broken_ = std::make_error_code(std::errc::not_enough_memory);
         return done(broken_);
       }
-      if (planes_->pending.fetch_add(1) == 0) {
-        planes_->bytes = 0;
-        planes_->late.has_work();
-      }
-      planes_->bytes.fetch_add(call.count * size, std::memory_order_relaxed);
+      if (planes_->began(call.count * size) && planes_->late.sleeps()) to_rouse = planes_;
     } catch (...) {
       return done(std::make_error_code(std::errc::not_enough_memory));
     }
+    if (to_rouse) to_rouse->late.rouse();
     engine.started();
   }
   bool forget(const comm::request_operation& op) noexcept {
     const std::lock_guard hold(planes_->mutex);
     for (sequence& each : sequences_) {
       if (!each.forget(op)) continue;
-      planes_->pending.fetch_sub(1, std::memory_order_relaxed);
+      planes_->no_longer_pending(1);
       return true;
     }
     return false;
@@ -186,7 +184,7 @@ class plane {
   void fail(std::error_code why, std::vector<ended_call>& ended) {
     const std::size_t before = ended.size();
     end_all(why, ended);
-    planes_->pending.fetch_sub(ended.size() - before, std::memory_order_relaxed);
+    planes_->no_longer_pending(ended.size() - before);
   }
   void seal() noexcept { memory_.seal(); }
   [[nodiscard]] std::span<std::byte> memory() const noexcept { return memory_.bytes(); }
@@ -261,8 +259,8 @@ COHORT_INLINE std::size_t source::test(progress::ready_queue&) {
     if (!planes_->ended.empty()) {
       ended.swap(planes_->ended);
       planes_->ended.swap(planes_->spare);
-      planes_->is_telling = true;
-      planes_->pending.fetch_sub(ended.size(), std::memory_order_relaxed);
+      planes_->is_telling.store(true, std::memory_order_relaxed);
+      planes_->no_longer_pending(ended.size());
     }
     if (!planes_->told.empty()) [[unlikely]]
       told.swap(planes_->told);
@@ -282,9 +280,8 @@ COHORT_INLINE std::size_t source::test(progress::ready_queue&) {
   if (planes_->talking.load(std::memory_order_relaxed) != 0) engine_.attend_sent();
   for (const ended_call& each : ended) each.done.in_look(each.error);
   ended.clear();
-  const std::lock_guard hold(planes_->mutex);
-  planes_->is_telling = false;
   planes_->spare.swap(ended);
+  planes_->is_telling.store(false, std::memory_order_release);
   return found;
 }
 
@@ -294,7 +291,7 @@ COHORT_INLINE void source::end() {
   {
     const std::lock_guard hold(planes_->mutex);
     for (plane* each : planes_->all) each->fail(make_error_code(errc::engine_stopped), ended);
-    planes_->pending.fetch_sub(planes_->ended.size(), std::memory_order_relaxed);
+    planes_->no_longer_pending(planes_->ended.size());
     ended.insert(ended.end(), planes_->ended.begin(), planes_->ended.end());
     planes_->ended.clear();
   }
