@@ -80,28 +80,44 @@ job moves(communicator shared, std::size_t count) {
   CHECK(same(out, what.swapped));
 }
 
+/// What this rank gets of a reduction, and what goes into it.
+template <class T>
+struct scattered_sum {
+  std::size_t count;
+  std::uint64_t seed = 7 * count + sizeof(T);
+  int ranks, me;
+  std::vector<T> mine = numbers<T>(seed, me, count* std::size_t(ranks));
+
+  template <class Operation>
+  std::vector<T> by(Operation operation) const {
+    return block_of(reduced<T>(seed, ranks, mine.size(), operation), me, count);
+  }
+};
+
+template <class T>
+job sum(communicator shared, std::size_t count) {
+  const scattered_sum<T> what{.count = count, .ranks = shared.size(), .me = shared.rank()};
+  const std::vector<T> expected = what.by(sum_of<T>);
+  std::vector<T> out(count);
+  co_await cohort::reduce_scatter(shared, what.mine, out, op::sum);
+  CHECK(same(out, expected));
+  out = what.mine;
+  co_await cohort::reduce_scatter(shared, out, op::sum);
+  out.resize(count);
+  CHECK(same(out, expected));
+}
+
 template <class T>
 job sums(communicator shared, std::size_t count) {
-  const int n = shared.size();
-  const std::size_t all = count * std::size_t(n);
-  const std::uint64_t seed = 7 * count + sizeof(T);
-  const std::vector<T> mine = numbers<T>(seed, shared.rank(), all);
+  co_await sum<T>(shared, count);
+  const scattered_sum<T> what{.count = count, .ranks = shared.size(), .me = shared.rank()};
   std::vector<T> out(count);
-  const auto expected = [&](auto operation) {
-    return block_of(reduced<T>(seed, n, all, operation), shared.rank(), count);
-  };
-  co_await cohort::reduce_scatter(shared, mine, out, op::sum);
-  CHECK(same(out, expected(sum_of<T>)));
-  co_await cohort::reduce_scatter(shared, mine, out, op::product);
-  CHECK(same(out, expected(product_of<T>)));
-  co_await cohort::reduce_scatter(shared, mine, out, op::min);
-  CHECK(same(out, expected(least_of<T>)));
-  co_await cohort::reduce_scatter(shared, mine, out, op::max);
-  CHECK(same(out, expected(greatest_of<T>)));
-  std::vector<T> both = mine;
-  co_await cohort::reduce_scatter(shared, both, op::sum);
-  both.resize(count);
-  CHECK(same(both, expected(sum_of<T>)));
+  co_await cohort::reduce_scatter(shared, what.mine, out, op::product);
+  CHECK(same(out, what.by(product_of<T>)));
+  co_await cohort::reduce_scatter(shared, what.mine, out, op::min);
+  CHECK(same(out, what.by(least_of<T>)));
+  co_await cohort::reduce_scatter(shared, what.mine, out, op::max);
+  CHECK(same(out, what.by(greatest_of<T>)));
 }
 
 /// Many of them under way, of kinds and sizes at random, while ranks stop now and then.
@@ -168,7 +184,7 @@ TEST_CASE("a block of each rank goes over nodes, as computed serially", "[shm][h
   on_nodes([](communicator world, int layout) -> job {
     const communicator shared = co_await sharing(world, small);
     // Nothing, one, odd, below a cache line, more than all buffers hold.
-    for (const std::size_t count : {0, 1, 3, 37, 333, 5001}) {
+    for (const std::size_t count : {0, 1, 3, 37, 333, 1501}) {
       co_await moves<float>(shared, count);
       co_await moves<std::uint8_t>(shared, count);
       co_await sums<float>(shared, count);
@@ -193,12 +209,12 @@ TEST_CASE("a block of each rank goes over nodes, as computed serially", "[shm][h
 TEST_CASE("blocks of many pieces go over nodes", "[shm][hierarchical]") {
   using namespace hierarchical_blocks_test;
   on_nodes([](communicator world, int layout) -> job {
-    for (const std::size_t chunk : {std::size_t{32} << 10U, std::size_t{1} << 20U}) {
+    // Several chunks of few pieces, and one of many.
+    for (const auto& [chunk, count] : {std::pair<std::size_t, std::size_t>(32U << 10U, 20'001),
+                                       std::pair<std::size_t, std::size_t>(1U << 20U, 60'001)}) {
       const communicator shared = co_await sharing(world, {.chunk = chunk});
-      for (const std::size_t count : {20'001, 150'001}) {
-        co_await moves<float>(shared, count);
-        co_await sums<float>(shared, count);
-      }
+      co_await moves<float>(shared, count);
+      co_await sum<float>(shared, count);
       if (world.size() > 1) CHECK(went_between(shared, layout));
     }
   });

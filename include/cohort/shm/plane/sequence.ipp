@@ -198,7 +198,9 @@ COHORT_INLINE bool sequence::lay(bool aside) {
   }
   const pending_call& call = calls_[first_ + (entered_ - ended_)];
   if (aside && !call.only_copies()) return false;
-  const std::size_t room = chunk_ / call.size / blocks(call.what.kind);
+  std::size_t room = chunk_ / call.size / blocks(call.what.kind);
+  const std::size_t line = std::max<std::size_t>(packs::line / call.size, 1);
+  if (room > line) room -= room % line;
   chunk_of& one = under_way_[laid_ % depth];
   one.call = entered_;
   one.begin = begin_;
