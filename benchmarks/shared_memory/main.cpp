@@ -19,10 +19,12 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -35,6 +37,8 @@ struct settings {
   bool fresh = false;
   bool alone = false;
   std::vector<std::size_t> bytes;
+  std::vector<std::string> only;  // of the kinds
+  int nodes = 0;
   cohort::shm::backend_options memory;
 };
 
@@ -129,7 +133,10 @@ asio::awaitable<void> kinds(cohort::communicator world, cohort::communicator sha
   for (const op_kind kind : {op_kind::all_reduce, op_kind::reduce, op_kind::broadcast,
                              op_kind::all_gather, op_kind::gather, op_kind::scatter,
                              op_kind::reduce_scatter, op_kind::all_to_all, op_kind::barrier}) {
-    if (world.rank() == 0) std::printf("%-16s", std::string(cohort::name_of(kind)).c_str());
+    const std::string name(cohort::name_of(kind));
+    const auto& only = chosen.only;
+    if (!only.empty() && std::find(only.begin(), only.end(), name) == only.end()) continue;
+    if (world.rank() == 0) std::printf("%-16s", name.c_str());
     for (const std::size_t bytes : chosen.bytes) {
       const result all = co_await race(world, shared, kind, bytes, chosen);
       if (world.rank() == 0) {
@@ -175,13 +182,18 @@ int main(int argc, char** argv) {
   app.add_flag("--fresh", chosen.fresh, "every rank writes its data anew before each call");
   app.add_flag("--alone", chosen.alone, "without MPI's, for a profile");
   app.add_option("--bytes", chosen.bytes, "of the vector, or of a rank's block")->delimiter(',');
+  app.add_option("--only", chosen.only, "of the kinds, by name")->delimiter(',');
+  app.add_option("--nodes", chosen.nodes, "the ranks say that they are on so many, in blocks");
   app.add_option("--chunk", chosen.memory.chunk, "bytes that a rank lays down at a time");
   app.add_option("--whole", chosen.memory.whole_up_to, "bytes up to which every rank reduces all");
   CLI11_PARSE(app, argc, argv);
 
   cohort::environment env(argc, argv);
   asio::io_context io;
-  cohort::communicator world(io);
+  const auto all = cohort::mpi::comm_ref::world();
+  cohort::communicator_options options;
+  if (chosen.nodes > 0) options.node = all.rank() * chosen.nodes / all.size();
+  cohort::communicator world(io, options);
   if (world.rank() == 0) bench::print_machine(world.size());
   asio::co_spawn(io, measure(world, chosen), cohort::rethrow);
   io.run();

@@ -16,6 +16,7 @@
 #include <cohort/shm/plane/late_thread.ipp>
 #include <cohort/shm/plane/memory.ipp>
 #include <cohort/shm/plane/sequence.ipp>
+#include <cohort/shm/plane/slots.ipp>
 
 namespace cohort::shm {
 

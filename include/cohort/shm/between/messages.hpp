@@ -27,6 +27,8 @@ struct node_share {
   std::size_t size = 1;         ///< of an element
   std::size_t root = SIZE_MAX;  ///< the node that has it, of a broadcast; else it is summed
   reducer reduce;               ///< of its sum; of a barrier, whose data are nothing, none
+  op_kind kind = op_kind::all_reduce;
+  std::size_t block = 0;  ///< where each rank has one, as in `plan_blocks`: its bytes
 };
 
 /// The messages of one rank with its counterparts on the other nodes, for several chunks at once. A
@@ -76,6 +78,9 @@ class node_messages {
     bool has_begun = false;
   };
 
+  /// Leaves that of a message which is in piece `number`; `unit`: bytes of an element.
+  void cut(std::size_t& begin, std::size_t& bytes, std::size_t number,
+           std::size_t unit) const noexcept;
   void go_on(std::size_t index);
   void post(std::size_t index, bool outwards);
   void end_step(std::size_t index);

@@ -35,19 +35,35 @@ COHORT_INLINE void node_messages::expect(std::size_t slot, const node_share& sha
     const std::size_t begin = std::min(i * whole, share.bytes);
     const std::size_t bytes = std::min(whole, share.bytes - begin);
     one.share = share;
-    one.share.data += begin;
+    if (share.block == 0) one.share.data += begin;
     one.share.bytes = bytes;
     one.steps.clear();
     one.at = 0;
     one.receives = one.sends = one.has_begun = false;
     if (bytes == 0 || failed_) continue;
-    if (share.root == SIZE_MAX) {
+    if (share.block != 0) {
+      plan_blocks(one.steps, *map_, share.kind, share.block);
+      for (node_step& each : one.steps) {
+        cut(each.out, each.out_bytes, i, share.size);
+        cut(each.in, each.in_bytes, i, share.size);
+      }
+    } else if (share.root == SIZE_MAX) {
       plan_sum(one.steps, *map_, share.bytes, bytes, share.size);
     } else {
       plan_broadcast(one.steps, *map_, share.root, share.bytes, bytes);
     }
     go_on(index);
   }
+}
+
+/// The messages of one share may differ in length. Both ends know that of each.
+COHORT_INLINE void node_messages::cut(std::size_t& begin, std::size_t& bytes, std::size_t number,
+                                      std::size_t unit) const noexcept {
+  const std::size_t each =
+      std::max(longest_ - longest_ % unit, packs::aligned((bytes + each_ - 1) / each_, unit));
+  const std::size_t skipped = std::min(number * each, bytes);
+  begin += skipped;
+  bytes = std::min(each, bytes - skipped);
 }
 
 COHORT_INLINE void node_messages::begin(std::size_t slot) {
@@ -90,9 +106,9 @@ COHORT_INLINE void node_messages::post(std::size_t index, bool outwards) {
     code = mpi::post::isend(one.share.data + step.out, count, MPI_BYTE, counterpart(step.to), tag,
                             over_, &requests_[2 * index]);
   } else {
-    std::byte* const base =
-        step.what == node_step::use::take ? one.share.data : &spare_[index * longest_];
-    code = mpi::post::irecv(base + step.in, count, MPI_BYTE, counterpart(step.from), tag, over_,
+    std::byte* const to =
+        step.what == node_step::use::take ? one.share.data + step.in : &spare_[index * longest_];
+    code = mpi::post::irecv(to, count, MPI_BYTE, counterpart(step.from), tag, over_,
                             &requests_[2 * index + 1]);
   }
   if (code == MPI_SUCCESS) {
@@ -148,7 +164,7 @@ COHORT_INLINE void node_messages::end_step(std::size_t index) {
   if (step.what == node_step::use::take || step.in_bytes == 0) return;
   if (!one.share.reduce.is_plain()) return;  // a barrier
   std::byte* const here = one.share.data + step.in;
-  const std::byte* const there = &spare_[index * longest_] + step.in;
+  const std::byte* const there = &spare_[index * longest_];
   std::array<const std::byte*, 2> operands{here, there};
   if (step.what == node_step::use::theirs_first) std::swap(operands[0], operands[1]);
   std::vector<std::byte> none;

@@ -5,6 +5,7 @@
 /// \file Which ranks are on which node, and what the nodes tell each other about one vector.
 
 #include <cohort/core/config.hpp>
+#include <cohort/core/kinds.hpp>
 #include <cohort/core/pack_layout.hpp>
 
 #include <algorithm>
@@ -40,12 +41,37 @@ class node_map {
   /// Places that every node has: each carries a share of a vector between the nodes.
   [[nodiscard]] std::size_t rails() const noexcept { return rails_; }
 
+  /// Where each rank has a block of its own, they are carried in an order of their own: by rails,
+  /// of a rail by nodes, of a node by places. So what a rail has for a node lies together.
+  [[nodiscard]] std::size_t rail_of(std::size_t rank) const noexcept {
+    return place_[rank] % rails_;
+  }
+  [[nodiscard]] std::size_t rank_at(std::size_t slot) const noexcept { return order_[slot]; }
+  [[nodiscard]] std::size_t slot_of(std::size_t rank) const noexcept { return slot_[rank]; }
+  /// The first slot of a node on a rail; that of node `nodes()` is where the rail ends.
+  [[nodiscard]] std::size_t first_slot(std::size_t rail, std::size_t node) const noexcept {
+    return first_slot_[rail * nodes() + node];
+  }
+  [[nodiscard]] std::size_t slots(std::size_t rail, std::size_t node) const noexcept {
+    return first_slot(rail, node + 1) - first_slot(rail, node);
+  }
+  /// Where in a rail's buffer is what `source` has for `target`, counted in blocks; that rail's
+  /// place is `rail_of(target)`, and this node is that of one of them. What goes out comes first,
+  /// in slots of the targets; then what has come in, by nodes.
+  [[nodiscard]] std::size_t pair_at(std::size_t source, std::size_t target) const noexcept;
+  /// The most blocks that a buffer must have room for, on any node: equal on all ranks.
+  [[nodiscard]] std::size_t room(op_kind kind) const noexcept;
+
  private:
   std::size_t rank_;
   std::vector<std::size_t> node_;
   std::vector<std::size_t> place_;
   std::vector<std::vector<int>> members_;
   std::size_t rails_ = 1;
+  std::vector<std::size_t> slot_;
+  std::vector<std::size_t> order_;
+  std::vector<std::size_t> first_slot_;
+  std::vector<std::size_t> others_before_;  // ranks of other nodes than this on nodes before one
 };
 
 /// One thing that a node does with a share: it sends a part of it to a node, and receives one from
@@ -77,6 +103,13 @@ void plan_sum(std::vector<node_step>& steps, const node_map& map, std::size_t wh
 /// The same so that all have what `root` has.
 void plan_broadcast(std::vector<node_step>& steps, const node_map& map, std::size_t root,
                     std::size_t whole, std::size_t bytes);
+
+/// For kinds where each rank has a block of `block` bytes, what this rank does as the rail of its
+/// place with the blocks in its buffer, of which the first is that of the rail's first slot.
+/// reduce_scatter: this node gets the sums of its blocks; all_gather: it gets all; either in a
+/// ring, nodes - 1 waits. all_to_all: it swaps with each node in turn, as many waits.
+void plan_blocks(std::vector<node_step>& steps, const node_map& map, op_kind kind,
+                 std::size_t block);
 
 /// Up to here, and always between two nodes, each node sends all that it has, log2(nodes) times,
 /// and waits as often. Above, up to `halved_up_to`, each combines a part, and waits twice as often.

@@ -26,6 +26,48 @@ COHORT_INLINE node_map::node_map(int rank, std::span<const std::uint64_t> on)
   }
   rails_ = on.size();
   for (const auto& each : members_) rails_ = std::min(rails_, each.size());
+  slot_.resize(on.size());
+  for (std::size_t rail = 0; rail < rails_; ++rail) {
+    for (const auto& each : members_) {
+      first_slot_.push_back(order_.size());
+      for (std::size_t place = rail; place < each.size(); place += rails_) {
+        const auto member = static_cast<std::size_t>(each[place]);
+        slot_[member] = order_.size();
+        order_.push_back(member);
+      }
+    }
+  }
+  first_slot_.push_back(order_.size());
+  std::size_t before = 0;
+  for (const auto& each : members_) {
+    others_before_.push_back(before);
+    if (&each != &members_[node()]) before += each.size();
+  }
+}
+
+COHORT_INLINE std::size_t node_map::pair_at(std::size_t source, std::size_t target) const noexcept {
+  const std::size_t rail = rail_of(target);
+  const std::size_t from = node_of(source);
+  const std::size_t size = members_[from].size();
+  if (from == node()) return (slot_[target] - first_slot(rail, 0)) * size + place_[source];
+  const std::size_t sent = (first_slot(rail, nodes()) - first_slot(rail, 0)) * size_here();
+  return sent + slots(rail, node()) * others_before_[from] +
+         (slot_[target] - first_slot(rail, node())) * size + place_[source];
+}
+
+COHORT_INLINE std::size_t node_map::room(op_kind kind) const noexcept {
+  if (kind == op_kind::reduce_scatter) return ranks();
+  std::size_t most = 1;
+  for (std::size_t rail = 0; rail < rails_; ++rail) {
+    const std::size_t all = first_slot(rail, nodes()) - first_slot(rail, 0);
+    if (kind == op_kind::all_gather) most = std::max(most, all);
+    if (kind != op_kind::all_to_all) continue;
+    for (std::size_t node = 0; node < nodes(); ++node) {
+      const std::size_t size = members_[node].size();
+      most = std::max(most, all * size + slots(rail, node) * (ranks() - size));
+    }
+  }
+  return most;
 }
 
 // ---- the shares of all nodes become their sum --------------------------------------------------
@@ -91,14 +133,14 @@ inline void plan_halving(std::vector<node_step>& steps, std::size_t me, std::siz
   }
 }
 
-/// Part `n` begins on node `n` + 1 and comes to node `n` last.
-inline void plan_ring(std::vector<node_step>& steps, std::size_t me, std::size_t nodes,
-                      std::size_t bytes, std::size_t line) {
-  const std::size_t each = packs::aligned((bytes + nodes - 1) / nodes, line);
-  const auto begin = [&](std::size_t part) { return std::min(part * each, bytes); };
+/// Part `n`, which begins at `begin(n)`, begins on node `n` + 1 and comes to node `n` last. From
+/// step `nodes` - 1 on all parts go round once more.
+template <class Begin>
+void plan_ring(std::vector<node_step>& steps, std::size_t me, std::size_t nodes, const Begin& begin,
+               std::size_t first, std::size_t last) {
   const std::size_t next = (me + 1) % nodes;
   const std::size_t before = (me + nodes - 1) % nodes;
-  for (std::size_t i = 0; i + 1 < 2 * nodes - 1; ++i) {
+  for (std::size_t i = first; i < last; ++i) {
     const bool sums = i + 1 < nodes;
     const std::size_t sent = (me + 2 * nodes - 1 - i) % nodes;
     const std::size_t taken = (sent + nodes - 1) % nodes;
@@ -114,7 +156,11 @@ COHORT_INLINE void plan_sum(std::vector<node_step>& steps, const node_map& map, 
   const std::size_t nodes = map.nodes();
   // Whole elements, and whole cache lines where an element is shorter.
   const std::size_t line = size * std::max<std::size_t>(packs::line / size, 1);
-  if (nodes > 2 && whole > halved_up_to) return plan_ring(steps, node, nodes, bytes, line);
+  if (nodes > 2 && whole > halved_up_to) {
+    const std::size_t each = packs::aligned((bytes + nodes - 1) / nodes, line);
+    const auto begin = [&](std::size_t part) { return std::min(part * each, bytes); };
+    return plan_ring(steps, node, nodes, begin, 0, 2 * (nodes - 1));
+  }
   const paired_nodes all(nodes);
   if (all.is_second(node)) {
     steps.push_back({node - 1, 0, bytes, node_step::nobody, 0, 0, node_step::use::take});
@@ -157,6 +203,35 @@ COHORT_INLINE void plan_broadcast(std::vector<node_step>& steps, const node_map&
   const std::size_t own = me == 0 ? std::bit_ceil(nodes) : me & (~me + 1);
   if (me != 0) receive(me - own);
   for (std::size_t distance = own / 2; distance != 0; distance /= 2) send(me + distance);
+}
+
+// ---- each rank has a block ---------------------------------------------------------------------
+
+COHORT_INLINE void plan_blocks(std::vector<node_step>& steps, const node_map& map, op_kind kind,
+                               std::size_t block) {
+  const std::size_t nodes = map.nodes();
+  const std::size_t me = map.node();
+  const std::size_t rail = map.place();
+  if (kind != op_kind::all_to_all) {
+    const auto begin = [&](std::size_t node) {
+      return (map.first_slot(rail, node) - map.first_slot(rail, 0)) * block;
+    };
+    const std::size_t half = nodes - 1;
+    const std::size_t first = kind == op_kind::all_gather ? half : 0;
+    return plan_ring(steps, me, nodes, begin, first, first + half);
+  }
+  const auto at = [&](std::size_t source, std::size_t target) {  // nodes
+    return map.pair_at(static_cast<std::size_t>(map.members(source)[0]),
+                       map.rank_at(map.first_slot(rail, target))) *
+           block;
+  };
+  for (std::size_t i = 1; i < nodes; ++i) {
+    const std::size_t to = (me + i) % nodes;
+    const std::size_t from = (me + nodes - i) % nodes;
+    steps.push_back({to, at(me, to), map.slots(rail, to) * map.size_here() * block, from,
+                     at(from, me), map.slots(rail, me) * map.members(from).size() * block,
+                     node_step::use::take});
+  }
 }
 
 }  // namespace cohort::shm::detail

@@ -149,9 +149,15 @@ class sequence {
     std::size_t end;
   };
 
-  /// Into how many blocks, one for each rank, a rank's buffer is divided.
-  [[nodiscard]] static std::size_t pieces(op_kind kind, std::size_t ranks) noexcept {
-    return is_divided(kind) ? ranks : 1;
+  /// Whether each rank has a block, and more nodes: then blocks lie in the slots of the map.
+  [[nodiscard]] bool is_in_slots(op_kind kind) const noexcept {
+    return between_ && (kind == op_kind::reduce_scatter || kind == op_kind::all_gather ||
+                        kind == op_kind::all_to_all);
+  }
+  /// Into how many blocks a rank's buffer is divided.
+  [[nodiscard]] std::size_t blocks(op_kind kind) const noexcept {
+    if (is_in_slots(kind)) return between_->map().room(kind);
+    return is_divided(kind) ? ranks_ : 1;
   }
   /// In the communicator.
   [[nodiscard]] std::size_t rank_of(std::size_t place) const {
@@ -180,16 +186,22 @@ class sequence {
   [[nodiscard]] bool all_agree(const chunk_of& one);
   bool lay(bool aside = false);
   void lay_down(const pending_call& call, const chunk_of& one, std::byte* to) const;
+  void lay_slots(const pending_call& call, const chunk_of& one) const;
   bool reduce(bool aside);
   void reduce_share(pending_call& call, const chunk_of& one);
   unsigned carry();
   [[nodiscard]] node_share share_between(const chunk_of& one, std::uint64_t number);
+  [[nodiscard]] node_share slots_between(const pending_call& call, const chunk_of& one,
+                                         std::uint64_t number) const;
+  /// The slots of this rank's rail; none if it is none.
+  [[nodiscard]] share own_slots() const noexcept;
   void publish_reduced() noexcept {
     lines_[rank_].reduced.store(++reduced_, std::memory_order_release);
   }
   bool finish(std::vector<ended_call>& ended, bool aside);
   void run(pending_call& call, std::byte* out, std::size_t count);
   void copy_out(pending_call& call, const chunk_of& one, std::uint64_t number);
+  void take_slots(const pending_call& call, const chunk_of& one, std::uint64_t number) const;
   /// `own`: where this rank's part is if it has not laid it down.
   void gather_sources(std::uint64_t chunk, std::size_t offset, const std::byte* own);
 
@@ -229,4 +241,5 @@ class sequence {
 
 #ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/shm/plane/sequence.ipp>
+#include <cohort/shm/plane/slots.ipp>
 #endif

@@ -44,8 +44,7 @@ inline bool is_quicker_by_mpi(op_kind kind, std::size_t bytes, std::size_t ranks
 
 /// What is done over several nodes; the rest is MPI's there.
 [[nodiscard]] inline bool goes_between(op_kind kind) noexcept {
-  return kind == op_kind::all_reduce || kind == op_kind::reduce || kind == op_kind::broadcast ||
-         kind == op_kind::barrier;
+  return kind != op_kind::gather && kind != op_kind::scatter;
 }
 
 COHORT_INLINE bool sequence::takes(const comm::collective_call& call) const noexcept {
@@ -55,9 +54,11 @@ COHORT_INLINE bool sequence::takes(const comm::collective_call& call) const noex
     const bool alone = between_ && between_->map().rails() == 1;
     if (is_quicker_by_mpi(call.kind, call.count * size, ranks_, alone)) return false;
   }
-  if (!is_reduction(call.kind)) return size != 0;  // divided in bytes
+  if (size == 0) return false;
+  // Divided in bytes where nothing is reduced.
+  if (!is_reduction(call.kind)) return blocks(call.kind) <= chunk_;
   if ((is_chosen_ || between_) && !reducer(call.type, call.op).is_plain()) return false;
-  return size != 0 && size * pieces(call.kind, ranks_) <= chunk_;
+  return size * blocks(call.kind) <= chunk_;
 }
 
 COHORT_INLINE void sequence::push(const comm::collective_call& call, std::size_t size,
@@ -197,7 +198,9 @@ COHORT_INLINE bool sequence::lay(bool aside) {
   }
   const pending_call& call = calls_[first_ + (entered_ - ended_)];
   if (aside && !call.only_copies()) return false;
-  const std::size_t room = chunk_ / call.size / pieces(call.what.kind, ranks_);
+  std::size_t room = chunk_ / call.size / blocks(call.what.kind);
+  const std::size_t line = std::max<std::size_t>(packs::line / call.size, 1);
+  if (room > line) room -= room % line;
   chunk_of& one = under_way_[laid_ % depth];
   one.call = entered_;
   one.begin = begin_;
@@ -205,7 +208,11 @@ COHORT_INLINE bool sequence::lay(bool aside) {
   one.last = one.begin + one.count == call.what.count;
   const bool shareable = call.what.kind == op_kind::all_reduce || call.what.kind == op_kind::reduce;
   one.shared = between_ || (shareable && one.count * call.size > whole_up_to_);
-  lay_down(call, one, buffer(rank_, laid_));
+  if (is_in_slots(call.what.kind)) {
+    lay_slots(call, one);
+  } else {
+    lay_down(call, one, buffer(rank_, laid_));
+  }
   begin_ += one.count;
   if (one.last) {
     ++entered_;
@@ -308,8 +315,14 @@ COHORT_INLINE void sequence::reduce_share(pending_call& call, const chunk_of& on
   constexpr std::size_t piece = 16 * 1024;  // still in the nearest cache when it is copied
   const comm::collective_call& what = call.what;
   const std::size_t size = call.size;
-  const share own = share_of(rank_, one, size);
-  const bool is_laid = what.scattered != nullptr || call.forgotten;
+  share own = share_of(rank_, one, size);
+  const bool in_slots = is_in_slots(what.kind);
+  if (in_slots) {
+    if (ranks_ == 1) return;  // they lie there
+    own = own_slots();
+    own = {own.begin * one.count, own.end * one.count};
+  }
+  const bool is_laid = what.scattered != nullptr || call.forgotten || in_slots;
   // Over several nodes it is not the result yet.
   const bool is_mine = !between_ && gets_result(what.kind, call.root == rank_);
   if (call.forgotten) {
@@ -336,6 +349,7 @@ COHORT_INLINE node_share sequence::share_between(const chunk_of& one, std::uint6
   if (call.what.kind == op_kind::barrier) {  // the first ranks wait for each other with a byte
     return {buffer(rank_, number), rank_ == 0 ? std::size_t{1} : 0, 1, SIZE_MAX, {}};
   }
+  if (is_in_slots(call.what.kind)) return slots_between(call, one, number);
   const share own = share_of(rank_, one, call.size);
   const std::size_t begin = own.begin * call.size;
   const std::size_t end = own.end * call.size;
@@ -403,6 +417,7 @@ COHORT_INLINE bool sequence::finish(std::vector<ended_call>& ended, bool aside) 
 COHORT_INLINE void sequence::copy_out(pending_call& call, const chunk_of& one,
                                       std::uint64_t number) {
   if (call.forgotten) return;
+  if (is_in_slots(call.what.kind)) return take_slots(call, one, number);
   const comm::collective_call& what = call.what;
   const std::size_t size = call.size;
   const std::size_t bytes = one.count * size;
