@@ -44,14 +44,22 @@ struct call_mark {
 
 /// How far a rank has come; only that rank writes it. Chunks are counted from the beginning.
 struct alignas(64) progress_line {
-  std::atomic<std::uint64_t> laid;     ///< chunks that this rank has put into its buffers
-  std::atomic<std::uint64_t> reduced;  ///< of which it has reduced its share
+  std::atomic<std::uint64_t> reduced;  ///< chunks of which it has reduced its share
   std::atomic<std::uint64_t> left;     ///< in which it reads nothing any more
-  /// Of the calls whose first chunks lie in its buffers; written before `laid` tells of them.
-  std::array<call_mark, depth> calls;
-  std::atomic<std::uint64_t> failed;  ///< not 0: its messages to other nodes have failed
+  std::atomic<std::uint64_t> failed;   ///< not 0: its messages to other nodes have failed
 };
-static_assert(sizeof(progress_line) == 64);
+/// Tells that a chunk lies in a buffer, and of what call; only the rank of the buffer writes it.
+/// A short chunk lies here itself: then one cache line comes from the other core, not two.
+struct alignas(64) chunk_line {
+  static constexpr std::size_t room = 40;
+
+  std::atomic<std::uint64_t> laid;  ///< chunks that the rank has laid, up to this one
+  call_mark call;                   ///< of a chunk that is its call's first
+  std::array<std::byte, room> data;
+  std::uint64_t left;  ///< the rank's `left` at that moment
+};
+static_assert(sizeof(progress_line) == 64 && sizeof(chunk_line) == 64);
+static_assert(offsetof(chunk_line, data) % 16 == 0);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 /// A call that has ended, to be told once no lock is held.
@@ -70,7 +78,7 @@ class sequence {
  public:
   /// What a sequence needs of a segment.
   [[nodiscard]] static std::size_t bytes(std::size_t ranks, std::size_t chunk) noexcept {
-    return (sizeof(progress_line) + depth * chunk) * ranks;
+    return (sizeof(progress_line) + depth * (sizeof(chunk_line) + chunk)) * ranks;
   }
   /// `memory` is of zeros before the first rank uses it.
   /// `is_chosen`: nobody has asked for it. Then it does not take what MPI is quicker at, nor
@@ -140,6 +148,7 @@ class sequence {
     std::size_t begin = 0;  // elements
     std::size_t count = 0;
     bool shared = false;  // each rank reduces a share, or carries it between nodes
+    bool in_line = false;  // lies in the lines
     bool last = false;
   };
 
@@ -163,12 +172,18 @@ class sequence {
   [[nodiscard]] std::size_t rank_of(std::size_t place) const {
     return between_ ? static_cast<std::size_t>(between_->map().rank_here(place)) : place;
   }
+  [[nodiscard]] chunk_line& line_of(std::size_t rank, std::uint64_t chunk) const noexcept {
+    return chunk_lines_[rank * depth + chunk % depth];
+  }
   [[nodiscard]] std::byte* buffer(std::size_t rank, std::uint64_t chunk) const noexcept {
+    if (under_way_[chunk % depth].in_line) return line_of(rank, chunk).data.data();
     return buffers_ + (rank * depth + chunk % depth) * chunk_;
   }
   [[nodiscard]] pending_call& call_of(const chunk_of& one) noexcept {
     return calls_[first_ + (one.call - ended_)];
   }
+  /// Whether all ranks have laid the next chunk.
+  [[nodiscard]] bool all_laid() noexcept;
   /// Whether all ranks' counter has reached a number; `known` is what the last look found.
   [[nodiscard]] bool all_reached(counter which, std::uint64_t number,
                                  std::uint64_t& known) const noexcept;
@@ -206,6 +221,7 @@ class sequence {
   void gather_sources(std::uint64_t chunk, std::size_t offset, const std::byte* own);
 
   std::span<progress_line> lines_;
+  chunk_line* chunk_lines_;
   std::byte* buffers_;
   std::size_t rank_;
   std::size_t ranks_;
@@ -227,7 +243,6 @@ class sequence {
   std::uint64_t sent_ = 0;      // of which messages have begun; only where there are more nodes
   std::uint64_t reduced_ = 0;
   std::uint64_t left_ = 0;
-  std::uint64_t all_laid_ = 0;
   std::uint64_t all_reduced_ = 0;
   std::uint64_t all_left_ = 0;
   std::vector<const std::byte*> sources_;

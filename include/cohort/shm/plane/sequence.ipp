@@ -20,7 +20,8 @@ COHORT_INLINE sequence::sequence(std::span<std::byte> memory, std::size_t rank, 
                                  std::size_t chunk, std::size_t whole_up_to, bool is_chosen,
                                  std::unique_ptr<node_messages> between)
     : lines_(reinterpret_cast<progress_line*>(memory.data()), ranks),
-      buffers_(memory.data() + ranks * sizeof(progress_line)),
+      chunk_lines_(reinterpret_cast<chunk_line*>(memory.data() + ranks * sizeof(progress_line))),
+      buffers_(reinterpret_cast<std::byte*>(chunk_lines_ + ranks * depth)),
       rank_(rank),
       ranks_(ranks),
       chunk_(chunk),
@@ -94,6 +95,17 @@ COHORT_INLINE bool sequence::all_reached(counter which, std::uint64_t number,
     if (least < number) return false;
   }
   known = least;
+  return true;
+}
+
+COHORT_INLINE bool sequence::all_laid() noexcept {
+  std::uint64_t left = UINT64_MAX;
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    const chunk_line& each = line_of(rank, summed_);
+    if (each.laid.load(std::memory_order_acquire) <= summed_) return false;
+    left = std::min(left, each.left);
+  }
+  all_left_ = std::max(all_left_, left);
   return true;
 }
 
@@ -173,7 +185,7 @@ COHORT_INLINE bool sequence::all_agree(const chunk_of& one) {
   if (one.begin != 0) return true;
   const pending_call& call = call_of(one);
   for (std::size_t rank = 0; rank < ranks_; ++rank) {
-    const call_mark& theirs = lines_[rank].calls[summed_ % depth];
+    const call_mark& theirs = line_of(rank, summed_).call;
     if (theirs == call.mark) continue;
     differs_on_ = static_cast<int>(rank);
     differs_ = theirs;
@@ -208,6 +220,7 @@ COHORT_INLINE bool sequence::lay(bool aside) {
   one.last = one.begin + one.count == call.what.count;
   const bool shareable = call.what.kind == op_kind::all_reduce || call.what.kind == op_kind::reduce;
   one.shared = between_ || (shareable && one.count * call.size > whole_up_to_);
+  one.in_line = !one.shared && one.count * call.size * blocks(call.what.kind) <= chunk_line::room;
   if (is_in_slots(call.what.kind)) {
     lay_slots(call, one);
   } else {
@@ -218,8 +231,10 @@ COHORT_INLINE bool sequence::lay(bool aside) {
     ++entered_;
     begin_ = 0;
   }
-  if (one.begin == 0) lines_[rank_].calls[laid_ % depth] = call.mark;
-  lines_[rank_].laid.store(++laid_, std::memory_order_release);
+  chunk_line& tells = line_of(rank_, laid_);
+  if (one.begin == 0) tells.call = call.mark;
+  tells.left = left_;
+  tells.laid.store(++laid_, std::memory_order_release);
   return true;
 }
 
@@ -235,7 +250,7 @@ COHORT_INLINE void sequence::lay_down(const pending_call& call, const chunk_of& 
   const std::size_t offset = one.begin * call.size;
   const std::size_t whole = what.count * call.size;
   if (call.forgotten) {  // the others go on
-    std::fill_n(to, chunk_, std::byte{0});
+    std::fill_n(to, one.in_line ? chunk_line::room : chunk_, std::byte{0});
     return;
   }
   const bool is_root = call.root == rank_;
@@ -298,9 +313,7 @@ COHORT_INLINE void sequence::run(pending_call& call, std::byte* out, std::size_t
 }
 
 COHORT_INLINE bool sequence::reduce(bool aside) {
-  if (summed_ == laid_ || !all_reached(&progress_line::laid, summed_ + 1, all_laid_)) {
-    return false;
-  }
+  if (summed_ == laid_ || !all_laid()) return false;
   const chunk_of& one = under_way_[summed_ % depth];
   if (aside && !call_of(one).only_copies()) return false;
   if (!all_agree(one)) return false;
@@ -517,7 +530,7 @@ COHORT_INLINE std::string sequence::line() const {
   text += " of " + std::to_string(what.count) + unit + std::to_string(pending() - 1) +
           " behind it, waits for ranks";
   for (std::size_t rank = 0; rank < ranks_; ++rank) {
-    if (lines_[rank].laid.load(std::memory_order_relaxed) <= left_) {
+    if (line_of(rank, left_).laid.load(std::memory_order_relaxed) <= left_) {
       text += ' ' + std::to_string(rank_of(rank));
     }
   }
