@@ -12,11 +12,15 @@
 #include <cohort/progress/when_all.hpp>
 #include <cohort/shm.hpp>
 #include <cohort/shm/between/nodes.hpp>
+#include <cohort/shm/plane/sequence.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <set>
+#include <span>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -338,8 +342,8 @@ TEST_CASE("slots of a node map are of one rail and of one node each", "[shm][hie
   using cohort::op_kind;
   using cohort::shm::detail::node_map;
   std::mt19937 random(1);
-  for (int i = 0; i < 200; ++i) {
-    const int ranks = 1 + static_cast<int>(random() % 24);
+  for (int i = 0; i < 60; ++i) {
+    const int ranks = 1 + static_cast<int>(random() % 14);
     const std::uint64_t nodes = 1 + random() % 5;
     std::vector<std::uint64_t> on(static_cast<std::size_t>(ranks));
     for (auto& each : on) each = random() % nodes;
@@ -351,9 +355,8 @@ TEST_CASE("slots of a node map are of one rail and of one node each", "[shm][hie
       const std::size_t slot = map.slot_of(rank);
       const std::size_t rail = map.rail_of(rank);
       all.insert(slot);
-      CHECK(map.rank_at(slot) == rank);
-      CHECK(slot >= map.first_slot(rail, map.node()));
-      CHECK(slot < map.first_slot(rail, map.node() + 1));
+      CHECK((map.rank_at(slot) == rank && slot >= map.first_slot(rail, map.node()) &&
+             slot < map.first_slot(rail, map.node() + 1)));
       CHECK(map.room(op_kind::all_to_all) == maps[0].room(op_kind::all_to_all));
       CHECK(map.room(op_kind::all_gather) == maps[0].room(op_kind::all_gather));
       // A part fits into a rail's spare memory.
@@ -376,6 +379,41 @@ TEST_CASE("slots of a node map are of one rail and of one node each", "[shm][hie
           if (map.node_of(source) == map.node_of(target)) break;
         }
       }
+    }
+  }
+}
+
+TEST_CASE("all ranks of unequal nodes come to the same choice", "[shm][hierarchical]") {
+  using cohort::op_kind;
+  namespace inner = cohort::shm::detail;
+  std::mt19937 random(2);
+  for (int i = 0; i < 50; ++i) {
+    const int ranks = 2 + static_cast<int>(random() % 8);
+    const std::uint64_t nodes = 2 + random() % 6;
+    std::vector<std::uint64_t> on(static_cast<std::size_t>(ranks));
+    for (auto& each : on) each = random() % nodes;
+    const std::size_t chunk = 1024;
+    std::vector<std::vector<bool>> taken;
+    for (int rank = 0; rank < ranks; ++rank) {
+      auto map = std::make_shared<inner::node_map>(rank, on);
+      if (map->nodes() == 1) break;
+      std::vector<std::byte> memory(inner::sequence::bytes(map->size_here(), chunk) + 64);
+      const std::size_t skipped =
+          (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64;  // whole lines
+      const inner::sequence one(
+          std::span<std::byte>(memory).subspan(skipped, memory.size() - 64), map->place(),
+          map->size_here(), chunk, 256, true,
+          std::make_unique<inner::node_messages>(map, MPI_COMM_NULL, 0, inner::depth, chunk));
+      std::vector<bool>& by = taken.emplace_back();
+      for (int kind = 0; kind <= static_cast<int>(op_kind::barrier); ++kind) {
+        for (const std::size_t count : {1, 100, 20'000, 40'000, 200'000, 1'000'000}) {
+          const MPI_Op operation =
+              cohort::is_reduction(static_cast<op_kind>(kind)) ? MPI_SUM : MPI_OP_NULL;
+          by.push_back(one.takes(
+              {static_cast<op_kind>(kind), nullptr, nullptr, count, MPI_FLOAT, operation, 0}));
+        }
+      }
+      CHECK(by == taken.front());
     }
   }
 }

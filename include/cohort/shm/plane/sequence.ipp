@@ -43,6 +43,14 @@ inline bool is_quicker_by_mpi(op_kind kind, std::size_t bytes, std::size_t ranks
   return kind == op_kind::all_gather && ranks == 2 && bytes > 512 * 1024;
 }
 
+/// The same where each rank has a block and there are several nodes: large ones where some node has
+/// one rank, which MPI sends from where they are; and small ones on many nodes, for each is waited
+/// for in turn here. The first is measured.
+inline bool has_slow_slots(const node_map& map, std::size_t bytes) noexcept {
+  return (map.rails() == 1 && bytes > 64 * 1024) ||
+         (map.nodes() > 4 && bytes * map.nodes() <= 64 * 1024);
+}
+
 /// What is done over several nodes; the rest is MPI's there.
 [[nodiscard]] inline bool goes_between(op_kind kind) noexcept {
   return kind != op_kind::gather && kind != op_kind::scatter;
@@ -52,8 +60,11 @@ COHORT_INLINE bool sequence::takes(const comm::collective_call& call) const noex
   const std::size_t size = block_size(call.type);
   if (between_ && !goes_between(call.kind)) return false;
   if (is_chosen_) {
+    const std::size_t bytes = call.count * size;
     const bool alone = between_ && between_->map().rails() == 1;
-    if (is_quicker_by_mpi(call.kind, call.count * size, ranks_, alone)) return false;
+    const std::size_t ranks = between_ ? between_->map().ranks() : ranks_;  // equal on all of them
+    if (is_quicker_by_mpi(call.kind, bytes, ranks, alone)) return false;
+    if (is_in_slots(call.kind) && has_slow_slots(between_->map(), bytes)) return false;
   }
   if (size == 0) return false;
   // Divided in bytes where nothing is reduced.
