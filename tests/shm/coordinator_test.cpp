@@ -280,7 +280,10 @@ TEST_CASE("ranks with different backends for the host do not open", "[shm][coord
 }
 
 TEST_CASE("after a fault shared memory leaves the callers' memory alone", "[shm][coordinator]") {
-  cohort_test::on_world([](cohort::communicator world) -> asio::awaitable<void> {
+  const bool on_one_node = GENERATE(true, false);  // or each rank on another: from their memory
+  cohort::communicator_options places;
+  if (!on_one_node) places.node = cohort::mpi::comm_ref::world().rank();
+  const auto body = [](cohort::communicator world) -> asio::awaitable<void> {
     if (world.size() < 3) co_return;  // the others must be able to start without the last rank
     for (const bool packed : {true, false}) {
       bool refuses = false;
@@ -328,7 +331,8 @@ TEST_CASE("after a fault shared memory leaves the callers' memory alone", "[shm]
       co_await coord.shutdown();
       co_await cohort_test::meet(world);
     }
-  });
+  };
+  cohort_test::on_world(body, places);
 }
 
 TEST_CASE("a named operation in shared memory ends also where nothing is delivered",

@@ -19,7 +19,7 @@ COHORT_INLINE node_messages::node_messages(std::shared_ptr<const node_map> map, 
     : map_(std::move(map)),
       over_(over),
       first_tag_(first_tag),
-      longest_(std::max(least_piece, packs::aligned((share + most_pieces - 1) / most_pieces))),
+      longest_(std::max(least_message, packs::aligned((share + most_pieces - 1) / most_pieces))),
       each_((share + longest_ - 1) / longest_),
       pieces_(chunks * each_),
       spare_(pieces_.size() * longest_),
@@ -28,7 +28,10 @@ COHORT_INLINE node_messages::node_messages(std::shared_ptr<const node_map> map, 
 }
 
 COHORT_INLINE void node_messages::expect(std::size_t slot, const node_share& share) {
-  const std::size_t whole = longest_ - longest_ % share.size;
+  const bool is_sum = share.root == SIZE_MAX;
+  const std::size_t most =
+      is_sum && is_halved_between_two(*map_, share.bytes) ? 2 * longest_ : longest_;
+  const std::size_t whole = most - most % share.size;
   for (std::size_t i = 0; i < each_; ++i) {
     const std::size_t index = slot * each_ + i;
     piece& one = pieces_[index];
@@ -36,13 +39,16 @@ COHORT_INLINE void node_messages::expect(std::size_t slot, const node_share& sha
     const std::size_t bytes = std::min(whole, share.bytes - begin);
     one.share = share;
     one.share.data += begin;
+    one.share.own += begin;
     one.share.bytes = bytes;
     one.steps.clear();
     one.at = 0;
     one.receives = one.sends = one.has_begun = false;
     if (bytes == 0 || failed_) continue;
-    if (share.root == SIZE_MAX) {
+    one.spare = &spare_[slot * each_ * longest_] + begin;
+    if (is_sum) {
       plan_sum(one.steps, *map_, share.bytes, bytes, share.size);
+      if (share.own != share.data) mark_own(one.steps);
     } else {
       plan_broadcast(one.steps, *map_, share.root, share.bytes, bytes);
     }
@@ -87,11 +93,11 @@ COHORT_INLINE void node_messages::post(std::size_t index, bool outwards) {
   const int tag = first_tag_ + static_cast<int>(index);
   int code = MPI_SUCCESS;
   if (outwards) {
-    code = mpi::post::isend(one.share.data + step.out, count, MPI_BYTE, counterpart(step.to), tag,
-                            over_, &requests_[2 * index]);
+    const std::byte* const base = step.sends_own ? one.share.own : one.share.data;
+    code = mpi::post::isend(base + step.out, count, MPI_BYTE, counterpart(step.to), tag, over_,
+                            &requests_[2 * index]);
   } else {
-    std::byte* const base =
-        step.what == node_step::use::take ? one.share.data : &spare_[index * longest_];
+    std::byte* const base = step.what == node_step::use::take ? one.share.data : one.spare;
     code = mpi::post::irecv(base + step.in, count, MPI_BYTE, counterpart(step.from), tag, over_,
                             &requests_[2 * index + 1]);
   }
@@ -105,8 +111,9 @@ COHORT_INLINE void node_messages::post(std::size_t index, bool outwards) {
 
 COHORT_INLINE unsigned node_messages::look() {
   unsigned ended = 0;
+  if (failed_) cancel_receives();
   // Not for ever, however fast they come: the loop has other work.
-  for (std::size_t i = 0; i < requests_.size() && open_ != 0 && !failed_; ++i) {
+  for (std::size_t i = 0; i < requests_.size() && (open_ != 0 || failed_); ++i) {
     int request = MPI_UNDEFINED;
     int found = 0;
     MPI_Status status;
@@ -114,7 +121,7 @@ COHORT_INLINE unsigned node_messages::look() {
                                  &found, &status);
     if (code == MPI_SUCCESS && (found == 0 || request == MPI_UNDEFINED)) break;
     if (code != MPI_SUCCESS && request == MPI_UNDEFINED) {
-      failed_ = mpi::make_error(code);
+      fail(mpi::make_error(code));
       break;
     }
     ++ended;
@@ -125,6 +132,7 @@ COHORT_INLINE unsigned node_messages::look() {
 }
 
 COHORT_INLINE void node_messages::took(std::size_t request, const MPI_Status& status, int error) {
+  if (failed_) return;
   piece& one = pieces_[request / 2];
   --one.open;
   --open_;
@@ -148,25 +156,31 @@ COHORT_INLINE void node_messages::end_step(std::size_t index) {
   if (step.what == node_step::use::take || step.in_bytes == 0) return;
   if (!one.share.reduce.is_plain()) return;  // a barrier
   std::byte* const here = one.share.data + step.in;
-  const std::byte* const there = &spare_[index * longest_] + step.in;
-  std::array<const std::byte*, 2> operands{here, there};
+  const std::byte* const there = one.spare + step.in;
+  const std::byte* const mine = step.combines_own ? one.share.own + step.in : here;
+  std::array<const std::byte*, 2> operands{mine, there};
   if (step.what == node_step::use::theirs_first) std::swap(operands[0], operands[1]);
   std::vector<std::byte> none;
   one.share.reduce(here, operands, step.in_bytes / one.share.size, none);
 }
 
+COHORT_INLINE void node_messages::cancel_receives() noexcept {
+  if (std::exchange(is_cancelled_, true)) return;
+  for (std::size_t i = 1; i < requests_.size(); i += 2) {
+    if (requests_[i] != MPI_REQUEST_NULL) MPI_Cancel(&requests_[i]);
+  }
+}
+
 COHORT_INLINE bool node_messages::leave() noexcept {
-  for (std::size_t i = 0; i < requests_.size(); ++i) {
-    MPI_Request& each = requests_[i];
-    if (each == MPI_REQUEST_NULL) continue;
-    if (i % 2 == 1) MPI_Cancel(&each);
+  fail(make_error_code(errc::closed));
+  cancel_receives();
+  for (MPI_Request& each : requests_) {
     for (int looks = 0; looks < 100 && each != MPI_REQUEST_NULL; ++looks) {
       int done = 0;
       if (MPI_Test(&each, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
-      if (done != 0) --open_;
     }
   }
-  return open_ == 0;
+  return !any_under_way();
 }
 
 COHORT_INLINE std::string node_messages::waits_for() const {

@@ -60,6 +60,15 @@ COHORT_INLINE bool sequence::takes(const comm::collective_call& call) const noex
   return size != 0 && size * pieces(call.kind, ranks_) <= chunk_;
 }
 
+/// Whether this rank does without buffers. Up to `laid_at_once` it does not: such calls can be
+/// given up, and a copy of so few bytes costs nothing.
+COHORT_INLINE bool sequence::goes_direct(const comm::collective_call& call,
+                                         std::size_t bytes) const noexcept {
+  return between_ && ranks_ == 1 && call.scattered == nullptr && bytes > laid_at_once &&
+         (call.kind == op_kind::all_reduce || call.kind == op_kind::reduce ||
+          call.kind == op_kind::broadcast);
+}
+
 COHORT_INLINE void sequence::push(const comm::collective_call& call, std::size_t size,
                                   const reducer& reduce, comm::backend_completion done) {
   if (first_ == calls_.size()) {
@@ -75,6 +84,7 @@ COHORT_INLINE void sequence::push(const comm::collective_call& call, std::size_t
     root = map.node_of(root) == map.node() ? map.place_of(root) : SIZE_MAX;
   }
   pending_call one{call, done, size, reduce, call_mark(call, size), root, {}};
+  one.is_direct = goes_direct(call, call.count * size);
   if (!is_reduction(call.kind)) {  // ranks may have different types for the same bytes
     one.what.count *= size;
     one.size = 1;
@@ -106,6 +116,8 @@ COHORT_INLINE sequence::share sequence::share_of(std::size_t rank, const chunk_o
 
 COHORT_INLINE unsigned sequence::advance(std::vector<ended_call>& ended, bool aside) {
   if (first_ == calls_.size()) return 0;
+  if (has_failed_) [[unlikely]]
+    return aside ? 0 : end_failed(ended);
   unsigned steps = 0;
   if (differs_on_ < 0) [[likely]] {  // else there is only what all ranks have reduced
     steps += lay(aside) ? 1 : 0;
@@ -115,15 +127,16 @@ COHORT_INLINE unsigned sequence::advance(std::vector<ended_call>& ended, bool as
   return steps + (finish(ended, aside) ? 1 : 0);
 }
 
-COHORT_INLINE bool sequence::forget(const comm::request_operation& op) noexcept {
+COHORT_INLINE sequence::forgotten sequence::forget(const comm::request_operation& op) noexcept {
   for (std::size_t i = first_; i < calls_.size(); ++i) {
     pending_call& each = calls_[i];
     if (each.forgotten || !each.done.is_of(op)) continue;
+    if (each.is_direct) return forgotten::never;
     each.forgotten = true;
     ++forgotten_;
-    return true;
+    return forgotten::here;
   }
-  return false;
+  return forgotten::none;
 }
 
 // ---- what must be equal on all ranks -----------------------------------------------------------
@@ -205,7 +218,7 @@ COHORT_INLINE bool sequence::lay(bool aside) {
   one.last = one.begin + one.count == call.what.count;
   const bool shareable = call.what.kind == op_kind::all_reduce || call.what.kind == op_kind::reduce;
   one.shared = between_ || (shareable && one.count * call.size > whole_up_to_);
-  lay_down(call, one, buffer(rank_, laid_));
+  if (!call.is_direct) lay_down(call, one, buffer(rank_, laid_));
   begin_ += one.count;
   if (one.last) {
     ++entered_;
@@ -298,7 +311,7 @@ COHORT_INLINE bool sequence::reduce(bool aside) {
   if (aside && !call_of(one).only_copies()) return false;
   if (!all_agree(one)) return false;
   pending_call& call = call_of(one);
-  if (one.shared && is_reduction(call.what.kind)) reduce_share(call, one);
+  if (one.shared && is_reduction(call.what.kind) && !call.is_direct) reduce_share(call, one);
   ++summed_;
   if (!between_) publish_reduced();
   return true;
@@ -334,17 +347,34 @@ COHORT_INLINE void sequence::reduce_share(pending_call& call, const chunk_of& on
 COHORT_INLINE node_share sequence::share_between(const chunk_of& one, std::uint64_t number) {
   const pending_call& call = call_of(one);
   if (call.what.kind == op_kind::barrier) {  // the first ranks wait for each other with a byte
-    return {buffer(rank_, number), rank_ == 0 ? std::size_t{1} : 0, 1, SIZE_MAX, {}};
+    std::byte* const data = buffer(rank_, number);
+    return {data, data, rank_ == 0 ? std::size_t{1} : 0, 1, SIZE_MAX, {}};
   }
+  if (call.is_direct) return direct_share(call, one, number);
   const share own = share_of(rank_, one, call.size);
   const std::size_t begin = own.begin * call.size;
   const std::size_t end = own.end * call.size;
   if (is_reduction(call.what.kind)) {
-    return {buffer(rank_, number) + begin, end - begin, call.size, SIZE_MAX, call.reduce};
+    std::byte* const data = buffer(rank_, number) + begin;
+    return {data, data, end - begin, call.size, SIZE_MAX, call.reduce};
   }
   const std::size_t node = between_->map().node_of(static_cast<std::size_t>(call.what.root));
   const std::size_t from = call.root < ranks_ ? call.root : rank_;
-  return {buffer(from, number) + begin, end - begin, 1, node, {}};
+  std::byte* const data = buffer(from, number) + begin;
+  return {data, data, end - begin, 1, node, {}};
+}
+/// The whole chunk, in the caller's memory.
+COHORT_INLINE node_share sequence::direct_share(const pending_call& call, const chunk_of& one,
+                                                std::uint64_t number) const {
+  const comm::collective_call& what = call.what;
+  const std::size_t offset = one.begin * call.size;
+  const std::size_t bytes = one.count * call.size;
+  auto* out = static_cast<std::byte*>(what.out) + offset;
+  if (what.kind == op_kind::broadcast) {
+    return {out, out, bytes, 1, between_->map().node_of(static_cast<std::size_t>(what.root)), {}};
+  }
+  if (!gets_result(what.kind, call.root == rank_)) out = buffer(rank_, number);
+  return {out, own_input(what) + offset, bytes, call.size, SIZE_MAX, call.reduce};
 }
 
 /// Everything between nodes in order of chunks: what has arrived is told to this node.
@@ -373,10 +403,9 @@ COHORT_INLINE std::error_code sequence::failure() const noexcept {
   return {};
 }
 
-COHORT_INLINE std::unique_ptr<node_messages> sequence::leave() noexcept {
-  if (!between_ || !between_->any_under_way()) return nullptr;
-  if (mpi::running() && mpi::is_allowed_thread() && between_->leave()) return nullptr;
-  return std::move(between_);
+COHORT_INLINE bool sequence::leave() noexcept {
+  if (!between_ || !between_->any_under_way()) return true;
+  return mpi::running() && mpi::is_allowed_thread() && between_->leave();
 }
 
 // ---- the result goes to its place --------------------------------------------------------------
@@ -402,7 +431,7 @@ COHORT_INLINE bool sequence::finish(std::vector<ended_call>& ended, bool aside) 
 
 COHORT_INLINE void sequence::copy_out(pending_call& call, const chunk_of& one,
                                       std::uint64_t number) {
-  if (call.forgotten) return;
+  if (call.forgotten || call.is_direct) return;
   const comm::collective_call& what = call.what;
   const std::size_t size = call.size;
   const std::size_t bytes = one.count * size;
@@ -488,10 +517,29 @@ COHORT_INLINE void sequence::copy_out(pending_call& call, const chunk_of& one,
 }
 
 COHORT_INLINE void sequence::fail(std::error_code why, std::vector<ended_call>& ended) {
-  for (; first_ != calls_.size(); ++first_) {
-    if (!calls_[first_].forgotten) ended.push_back({calls_[first_].done, why});
+  const std::size_t begun = has_failed_ ? calls_.size() : entered_ - ended_ + (begin_ != 0 ? 1 : 0);
+  const bool has_messages = between_ && between_->any_under_way();
+  std::size_t kept = first_;
+  for (std::size_t i = first_; i != calls_.size(); ++i) {
+    const pending_call& each = calls_[i];
+    if (has_messages && each.is_direct && i - first_ < begun) {
+      calls_[kept] = each;
+      calls_[kept++].failed = why;
+    } else if (!each.forgotten) {
+      ended.push_back({each.done, why});
+    }
   }
+  calls_.erase(calls_.begin() + static_cast<std::ptrdiff_t>(kept), calls_.end());
   forgotten_ = 0;
+  has_failed_ = true;
+  if (between_) between_->fail(why);
+}
+
+COHORT_INLINE unsigned sequence::end_failed(std::vector<ended_call>& ended) {
+  between_->look();
+  if (between_->any_under_way()) return 0;
+  fail(calls_[first_].failed, ended);
+  return 1;
 }
 
 COHORT_INLINE std::string sequence::line() const {
