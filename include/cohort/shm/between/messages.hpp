@@ -26,9 +26,10 @@ struct node_share {
   std::byte* data = nullptr;       ///< where the result comes to
   const std::byte* own = nullptr;  ///< what this node has of a sum; may be the same place
   std::size_t bytes = 0;
-  std::size_t size = 1;         ///< of an element
-  std::size_t root = SIZE_MAX;  ///< the node that has it, of a broadcast; else it is summed
-  reducer reduce;               ///< of its sum; of a barrier, whose data are nothing, none
+  std::size_t size = 1;            ///< of an element
+  std::size_t root = SIZE_MAX;     ///< the node that has it, of a broadcast; else it is summed
+  std::size_t sum_for = SIZE_MAX;  ///< the node that alone needs the sum
+  reducer reduce;                  ///< of its sum; of a barrier, whose data are nothing, none
 };
 
 /// The messages of one rank with its counterparts on the other nodes, for several chunks at once. A

@@ -29,8 +29,9 @@ COHORT_INLINE node_messages::node_messages(std::shared_ptr<const node_map> map, 
 
 COHORT_INLINE void node_messages::expect(std::size_t slot, const node_share& share) {
   const bool is_sum = share.root == SIZE_MAX;
-  const std::size_t most =
-      is_sum && is_halved_between_two(*map_, share.bytes) ? 2 * longest_ : longest_;
+  const bool for_one = map_->nodes() == 2 && share.sum_for != SIZE_MAX;
+  const bool is_halved = is_sum && !for_one && is_halved_between_two(*map_, share.bytes);
+  const std::size_t most = is_halved ? 2 * longest_ : longest_;
   const std::size_t whole = most - most % share.size;
   for (std::size_t i = 0; i < each_; ++i) {
     const std::size_t index = slot * each_ + i;
@@ -46,12 +47,14 @@ COHORT_INLINE void node_messages::expect(std::size_t slot, const node_share& sha
     one.receives = one.sends = one.has_begun = false;
     if (bytes == 0 || failed_) continue;
     one.spare = &spare_[slot * each_ * longest_] + begin;
-    if (is_sum) {
+    if (for_one) {
+      plan_sum_for_one(one.steps, *map_, share.sum_for, bytes);
+    } else if (is_sum) {
       plan_sum(one.steps, *map_, share.bytes, bytes, share.size);
-      if (share.own != share.data) mark_own(one.steps);
     } else {
       plan_broadcast(one.steps, *map_, share.root, share.bytes, bytes);
     }
+    if (is_sum && share.own != share.data) mark_own(one.steps);
     go_on(index);
   }
 }

@@ -77,6 +77,9 @@ struct node_step {
 /// one node only, or in the same way on all: all nodes have the same bits, in every run.
 void plan_sum(std::vector<node_step>& steps, const node_map& map, std::size_t whole,
               std::size_t bytes, std::size_t size);
+/// The same so that one of two nodes has it.
+void plan_sum_for_one(std::vector<node_step>& steps, const node_map& map, std::size_t which,
+                      std::size_t bytes);
 /// The same so that all have what `root` has.
 void plan_broadcast(std::vector<node_step>& steps, const node_map& map, std::size_t root,
                     std::size_t whole, std::size_t bytes);

@@ -135,6 +135,17 @@ COHORT_INLINE void plan_sum(std::vector<node_step>& steps, const node_map& map, 
   }
 }
 
+COHORT_INLINE void plan_sum_for_one(std::vector<node_step>& steps, const node_map& map,
+                                    std::size_t which, std::size_t bytes) {
+  const std::size_t me = map.node();
+  const std::size_t other = 1 - me;
+  if (me == which) {
+    steps.push_back({node_step::nobody, 0, 0, other, 0, bytes, combined_with(me, other)});
+  } else {
+    steps.push_back({other, 0, bytes, node_step::nobody, 0, 0, node_step::use::take});
+  }
+}
+
 COHORT_INLINE void mark_own(std::vector<node_step>& steps) noexcept {
   const auto is_own = [&](std::size_t step, std::size_t begin, std::size_t bytes) {
     return std::none_of(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(step),

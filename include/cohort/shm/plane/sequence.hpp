@@ -191,6 +191,7 @@ class sequence {
   unsigned end_failed(std::vector<ended_call>& ended);
   [[nodiscard]] bool goes_direct(const comm::collective_call& call,
                                  std::size_t bytes) const noexcept;
+  [[nodiscard]] std::size_t sum_for(const comm::collective_call& what) const;
   [[nodiscard]] node_share share_between(const chunk_of& one, std::uint64_t number);
   [[nodiscard]] node_share direct_share(const pending_call& call, const chunk_of& one,
                                         std::uint64_t number) const;

@@ -33,11 +33,8 @@ COHORT_INLINE sequence::sequence(std::span<std::byte> memory, std::size_t rank, 
       scratch_(chunk) {}
 
 /// Large blocks that MPI copies once, from one process to the other, and this twice, through its
-/// buffers; `alone`: to another node, where some node has one rank. The sizes are measured:
-/// docs/design/planes.md, hierarchical.md.
-inline bool is_quicker_by_mpi(op_kind kind, std::size_t bytes, std::size_t ranks,
-                              bool alone) noexcept {
-  if (alone) return bytes > 64 * 1024;
+/// buffers. The sizes are measured: docs/design/planes.md.
+inline bool is_quicker_by_mpi(op_kind kind, std::size_t bytes, std::size_t ranks) noexcept {
   if (kind == op_kind::all_to_all) return bytes > 128 * 1024;
   return kind == op_kind::all_gather && ranks == 2 && bytes > 512 * 1024;
 }
@@ -51,10 +48,7 @@ inline bool is_quicker_by_mpi(op_kind kind, std::size_t bytes, std::size_t ranks
 COHORT_INLINE bool sequence::takes(const comm::collective_call& call) const noexcept {
   const std::size_t size = block_size(call.type);
   if (between_ && !goes_between(call.kind)) return false;
-  if (is_chosen_) {
-    const bool alone = between_ && between_->map().rails() == 1;
-    if (is_quicker_by_mpi(call.kind, call.count * size, ranks_, alone)) return false;
-  }
+  if (is_chosen_ && is_quicker_by_mpi(call.kind, call.count * size, ranks_)) return false;
   if (!is_reduction(call.kind)) return size != 0;  // divided in bytes
   if ((is_chosen_ || between_) && !reducer(call.type, call.op).is_plain()) return false;
   return size != 0 && size * pieces(call.kind, ranks_) <= chunk_;
@@ -343,12 +337,18 @@ COHORT_INLINE void sequence::reduce_share(pending_call& call, const chunk_of& on
 
 // ---- shares go between nodes -------------------------------------------------------------------
 
+/// The node that has the root of a reduce.
+COHORT_INLINE std::size_t sequence::sum_for(const comm::collective_call& what) const {
+  const bool for_one = what.kind == op_kind::reduce;
+  return for_one ? between_->map().node_of(static_cast<std::size_t>(what.root)) : SIZE_MAX;
+}
+
 /// The share of this rank in a chunk: reduced over this node, or what the root has.
 COHORT_INLINE node_share sequence::share_between(const chunk_of& one, std::uint64_t number) {
   const pending_call& call = call_of(one);
   if (call.what.kind == op_kind::barrier) {  // the first ranks wait for each other with a byte
     std::byte* const data = buffer(rank_, number);
-    return {data, data, rank_ == 0 ? std::size_t{1} : 0, 1, SIZE_MAX, {}};
+    return {data, data, rank_ == 0 ? std::size_t{1} : 0, 1, SIZE_MAX, SIZE_MAX, {}};
   }
   if (call.is_direct) return direct_share(call, one, number);
   const share own = share_of(rank_, one, call.size);
@@ -356,12 +356,12 @@ COHORT_INLINE node_share sequence::share_between(const chunk_of& one, std::uint6
   const std::size_t end = own.end * call.size;
   if (is_reduction(call.what.kind)) {
     std::byte* const data = buffer(rank_, number) + begin;
-    return {data, data, end - begin, call.size, SIZE_MAX, call.reduce};
+    return {data, data, end - begin, call.size, SIZE_MAX, sum_for(call.what), call.reduce};
   }
   const std::size_t node = between_->map().node_of(static_cast<std::size_t>(call.what.root));
   const std::size_t from = call.root < ranks_ ? call.root : rank_;
   std::byte* const data = buffer(from, number) + begin;
-  return {data, data, end - begin, 1, node, {}};
+  return {data, data, end - begin, 1, node, SIZE_MAX, {}};
 }
 /// The whole chunk, in the caller's memory.
 COHORT_INLINE node_share sequence::direct_share(const pending_call& call, const chunk_of& one,
@@ -371,10 +371,11 @@ COHORT_INLINE node_share sequence::direct_share(const pending_call& call, const 
   const std::size_t bytes = one.count * call.size;
   auto* out = static_cast<std::byte*>(what.out) + offset;
   if (what.kind == op_kind::broadcast) {
-    return {out, out, bytes, 1, between_->map().node_of(static_cast<std::size_t>(what.root)), {}};
+    const std::size_t node = between_->map().node_of(static_cast<std::size_t>(what.root));
+    return {out, out, bytes, 1, node, SIZE_MAX, {}};
   }
   if (!gets_result(what.kind, call.root == rank_)) out = buffer(rank_, number);
-  return {out, own_input(what) + offset, bytes, call.size, SIZE_MAX, call.reduce};
+  return {out, own_input(what) + offset, bytes, call.size, SIZE_MAX, sum_for(what), call.reduce};
 }
 
 /// Everything between nodes in order of chunks: what has arrived is told to this node.
