@@ -99,11 +99,14 @@ asio::awaitable<void> sums(cohort::communicator world, cohort::communicator shar
   if (chosen.bytes.empty()) {
     chosen.bytes = {8, 512, 4096, 16384, 65536, 1 << 18, 1 << 20, 1 << 22, 1 << 24U, 1 << 26U};
   }
-  bench::core_distance cores(cohort::mpi::comm_ref(world.native()));
+  const bool one_node = world.local_size() == world.size();  // else nothing is said of memory
+  std::optional<bench::core_distance> cores;
+  if (one_node) cores.emplace(cohort::mpi::comm_ref(world.native()));
   for (const std::size_t bytes : chosen.bytes) {
-    const double line = cores.round_trip();
+    const double line = one_node ? cores->round_trip() : 0;
     const result all = co_await race(world, shared, op_kind::all_reduce, bytes, chosen);
-    const copy_speeds speed = measure_copies(world.native(), std::max<std::size_t>(bytes, 4096));
+    copy_speeds speed;
+    if (one_node) speed = measure_copies(world.native(), std::max<std::size_t>(bytes, 4096));
     if (world.rank() != 0) continue;
     const auto size = static_cast<double>(bytes);
     const double taken = bench::median(all.times[2]);
@@ -114,9 +117,11 @@ asio::awaitable<void> sums(cohort::communicator world, cohort::communicator shar
       std::printf("   %.2f (%.2f to %.2f)", bench::median(ratio), bench::percentile(ratio, 0.25),
                   bench::percentile(ratio, 0.75));
     }
-    std::printf("  %6.1f %6.1f %6.2f %6.2f %6.0f\n", speed.own, speed.across,
-                floor_of_sum(size, world.size(), speed.own, speed.own) / taken,
-                floor_of_sum(size, world.size(), speed.own, speed.across) / taken, line);
+    if (!one_node) std::printf("\n");
+    if (one_node)
+      std::printf("  %6.1f %6.1f %6.2f %6.2f %6.0f\n", speed.own, speed.across,
+                  floor_of_sum(size, world.size(), speed.own, speed.own) / taken,
+                  floor_of_sum(size, world.size(), speed.own, speed.across) / taken, line);
     std::fflush(stdout);
   }
 }

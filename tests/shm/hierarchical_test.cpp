@@ -60,6 +60,10 @@ job all_kinds(communicator shared, std::size_t count) {
     co_await cohort::reduce(shared, mine, out, op::sum, root);
     if (shared.rank() == root) CHECK(same(out, reduced<T>(seed, n, count, sum_of<T>)));
     out = mine;
+    co_await cohort::reduce(shared, out, op::max, root);
+    const bool is_root = shared.rank() == root;
+    CHECK(same(out, is_root ? reduced<T>(seed, n, count, greatest_of<T>) : mine));
+    out = mine;
     co_await cohort::broadcast(shared, out, root);
     CHECK(same(out, numbers<T>(seed, root, count)));
   }
@@ -207,16 +211,68 @@ TEST_CASE("nodes that tell of different verbs end with an error, not by waiting"
   });
 }
 
+TEST_CASE("a large vector that is sent from where it is, of another length on another node",
+          "[shm][hierarchical]") {
+  using namespace hierarchical_test;
+  on_nodes([](communicator world, int layout) -> job {
+    if (layout != 0 || world.size() != 2) co_return;
+    const cohort::log::capture logged;
+    const communicator shared = co_await sharing(world, small);
+    std::vector<float> x(world.rank() == 0 ? 100'000 : 60'001);
+    std::vector<float> y(x.size());
+    const auto [why] = co_await cohort::all_reduce(shared, x, y, op::sum, cohort::as_tuple);
+    CHECK(why);
+    CHECK(logged.contains("no collective goes through it any more"));
+    const auto [again] = co_await cohort::all_reduce(shared, x, op::sum, cohort::as_tuple);
+    CHECK(again);
+  });
+}
+
+TEST_CASE("what goes from the caller's memory goes on after its handler has left",
+          "[shm][hierarchical]") {
+  using namespace hierarchical_test;
+  on_nodes([](communicator world, int layout) -> job {
+    if (world.size() == 1) co_return;
+    const communicator shared = co_await sharing(world);
+    constexpr std::size_t count = 300'000;
+    std::vector<int> token(1);
+    if (world.rank() == 0) {
+      auto sum =
+          cohort::all_reduce(shared, std::vector<double>(count, 1.0), op::sum, cohort::as_future);
+      for (int i = 0; i < 100; ++i) cohort::poll(world);
+      sum.cancel();
+      std::error_code why;
+      try {
+        co_await std::move(sum);
+      } catch (const std::system_error& problem) {
+        why = problem.code();
+      }
+      CHECK(why == asio::error::operation_aborted);
+      // The others begin only now.
+      for (int rank = 1; rank < world.size(); ++rank) co_await cohort::send(world, token, rank, 1);
+    } else {
+      co_await cohort::recv(world, token, 0, 1);
+      const auto sum =
+          co_await cohort::all_reduce(shared, std::vector<double>(count, 1.0), op::sum);
+      CHECK(sum == std::vector<double>(count, world.size()));
+    }
+    std::vector<double> x(count, 1.0);
+    co_await cohort::all_reduce(shared, x, op::sum);
+    CHECK(x == std::vector<double>(count, world.size()));
+    CHECK(went_between(shared, layout));
+  });
+}
+
 TEST_CASE("a context that ends while messages between nodes are under way", "[shm][hierarchical]") {
   using namespace hierarchical_test;
   const auto all = cohort::mpi::comm_ref::world();
   cohort::communicator_options options;
   options.node = all.rank();
   options.backend = cohort::backend_choice::hierarchical;
+  std::vector<float> x(2000, 1.0F);  // not so long that MPI has it
   asio::io_context io;
   cohort::use_engine(io, {.drain = std::chrono::milliseconds(100)});
   communicator world(io, options);
-  std::vector<float> x(100'000, 1.0F);
   if (world.rank() == 0 && world.size() > 1) {
     cohort::all_reduce(world, x, op::sum, [](std::error_code) {});
     for (int i = 0; i < 100; ++i) cohort::poll(world);

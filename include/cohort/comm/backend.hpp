@@ -226,11 +226,10 @@ enum class backend_choice : std::uint8_t {
   /// open it, and MPI does what is started until all ranks have it: nothing waits. What was chosen
   /// is logged, and in communicator::stats().
   ///
-  /// Coordinators and process sets whose ranks are on several nodes use shared
-  /// memory on each and messages between them, but where some node has one rank for no more than 64
-  /// KiB, for MPI is quicker there. A communicator's own verbs do not: these messages
-  /// go on only while the engine looks, so a rank that starts a collective and then blocks in MPI
-  /// would stop the others, which MPI's collectives do not.
+  /// Coordinators and process sets whose ranks are on several nodes use shared memory on each and
+  /// messages between them. A communicator's own verbs do not: these messages go on only while the
+  /// engine looks, so a rank that starts a collective and then blocks in MPI would stop the others,
+  /// which MPI's collectives do not.
   automatic,
   shm,  ///< the same, but nothing over several nodes
   /// The same, and a communicator that is constructed over several nodes does its own verbs so too:

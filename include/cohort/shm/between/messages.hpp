@@ -10,6 +10,7 @@
 #include <cohort/shm/between/nodes.hpp>
 #include <cohort/shm/memory.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -22,18 +23,20 @@ namespace cohort::shm::detail {
 
 /// A rank's share of a chunk, where it lies.
 struct node_share {
-  std::byte* data = nullptr;
+  std::byte* data = nullptr;       ///< where the result comes to
+  const std::byte* own = nullptr;  ///< what this node has of a sum; may be the same place
   std::size_t bytes = 0;
-  std::size_t size = 1;         ///< of an element
-  std::size_t root = SIZE_MAX;  ///< the node that has it, of a broadcast; else it is summed
-  reducer reduce;               ///< of its sum; of a barrier, whose data are nothing, none
+  std::size_t size = 1;            ///< of an element
+  std::size_t root = SIZE_MAX;     ///< the node that has it, of a broadcast; else it is summed
+  std::size_t sum_for = SIZE_MAX;  ///< the node that alone needs the sum
+  reducer reduce;                  ///< of its sum; of a barrier, whose data are nothing, none
   op_kind kind = op_kind::all_reduce;
   std::size_t block = 0;  ///< where each rank has one, as in `plan_blocks`: its bytes
 };
 
 /// The messages of one rank with its counterparts on the other nodes, for several chunks at once. A
-/// share is cut into pieces that go their ways apart from each other: so short that libraries send
-/// them without asking first, which on a busy machine takes longer than the data.
+/// share is cut into pieces that go their ways apart from each other, in messages so short that
+/// libraries send them without asking first, which on a busy machine takes longer than the data.
 /// Calls MPI: who calls it may, and holds mpi::lock. Data are sent from where they lie, which must
 /// stay until the share has arrived, or for ever: see `leave`.
 class node_messages {
@@ -55,10 +58,16 @@ class node_messages {
   /// Goes on with what has arrived. Returns how many steps have ended.
   unsigned look();
   [[nodiscard]] bool has_arrived(std::size_t slot) const noexcept;
-  /// Something did not arrive as it had to. Nothing goes on.
+  /// Something did not arrive as it had to. Nothing goes on, and looks only take back what MPI has.
   [[nodiscard]] std::error_code failed() const noexcept { return failed_; }
+  void fail(std::error_code why) noexcept {
+    if (!failed_) failed_ = why;
+  }
   /// Whether MPI still has a message: its memory must stay.
-  [[nodiscard]] bool any_under_way() const noexcept { return open_ != 0; }
+  [[nodiscard]] bool any_under_way() const noexcept {
+    return std::any_of(requests_.begin(), requests_.end(),
+                       [](MPI_Request each) { return each != MPI_REQUEST_NULL; });
+  }
   /// Nobody looks any more: gives up what can be given up. True if MPI has nothing any more.
   bool leave() noexcept;
   /// " 3 5": the ranks whose messages it waits for.
@@ -66,10 +75,12 @@ class node_messages {
 
  private:
   static constexpr std::size_t most_pieces = 64;
-  static constexpr std::size_t least_piece = 32 * 1024;
+  /// With what libraries put before it, less than the 64 KiB of Open MPI over TCP.
+  static constexpr std::size_t least_message = 60 * 1024;
 
   struct piece {
     node_share share;
+    std::byte* spare = nullptr;  // takes what is combined
     std::vector<node_step> steps;
     std::size_t at = 0;     // step
     unsigned open = 0;      // requests of it
@@ -85,6 +96,7 @@ class node_messages {
   void post(std::size_t index, bool outwards);
   void end_step(std::size_t index);
   void took(std::size_t request, const MPI_Status& status, int error);
+  void cancel_receives() noexcept;
   [[nodiscard]] int counterpart(std::size_t node) const noexcept {
     return map_->members(node)[map_->place()];
   }
@@ -92,12 +104,13 @@ class node_messages {
   std::shared_ptr<const node_map> map_;
   MPI_Comm over_;
   int first_tag_;
-  std::size_t longest_;                // bytes of a piece
+  std::size_t longest_;                // bytes of a message
   std::size_t each_;                   // pieces of a share
   std::vector<piece> pieces_;          // of all chunks
-  std::vector<std::byte> spare_;       // takes what is combined
+  std::vector<std::byte> spare_;       // as long as all shares
   std::vector<MPI_Request> requests_;  // two of each piece: sent, received
   std::size_t open_ = 0;
+  bool is_cancelled_ = false;  // a second time crashes Open MPI 4.1
   std::error_code failed_;
 };
 

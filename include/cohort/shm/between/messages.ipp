@@ -19,7 +19,7 @@ COHORT_INLINE node_messages::node_messages(std::shared_ptr<const node_map> map, 
     : map_(std::move(map)),
       over_(over),
       first_tag_(first_tag),
-      longest_(std::max(least_piece, packs::aligned((share + most_pieces - 1) / most_pieces))),
+      longest_(std::max(least_message, packs::aligned((share + most_pieces - 1) / most_pieces))),
       each_((share + longest_ - 1) / longest_),
       pieces_(chunks * each_),
       spare_(pieces_.size() * longest_),
@@ -28,30 +28,42 @@ COHORT_INLINE node_messages::node_messages(std::shared_ptr<const node_map> map, 
 }
 
 COHORT_INLINE void node_messages::expect(std::size_t slot, const node_share& share) {
-  const std::size_t whole = longest_ - longest_ % share.size;
+  const bool is_sum = share.root == SIZE_MAX && share.block == 0;
+  const bool for_one = is_sum && map_->nodes() == 2 && share.sum_for != SIZE_MAX;
+  const bool is_halved = is_sum && !for_one && is_halved_between_two(*map_, share.bytes);
+  const std::size_t most = is_halved ? 2 * longest_ : longest_;
+  const std::size_t whole = most - most % share.size;
   for (std::size_t i = 0; i < each_; ++i) {
     const std::size_t index = slot * each_ + i;
     piece& one = pieces_[index];
     const std::size_t begin = std::min(i * whole, share.bytes);
     const std::size_t bytes = std::min(whole, share.bytes - begin);
     one.share = share;
-    if (share.block == 0) one.share.data += begin;
+    if (share.block == 0) {
+      one.share.data += begin;
+      one.share.own += begin;
+    }
     one.share.bytes = bytes;
     one.steps.clear();
     one.at = 0;
     one.receives = one.sends = one.has_begun = false;
     if (bytes == 0 || failed_) continue;
+    one.spare =
+        share.block != 0 ? &spare_[index * longest_] : &spare_[slot * each_ * longest_] + begin;
     if (share.block != 0) {
       plan_blocks(one.steps, *map_, share.kind, share.block);
       for (node_step& each : one.steps) {
         cut(each.out, each.out_bytes, i, share.size);
         cut(each.in, each.in_bytes, i, share.size);
       }
-    } else if (share.root == SIZE_MAX) {
+    } else if (for_one) {
+      plan_sum_for_one(one.steps, *map_, share.sum_for, bytes);
+    } else if (is_sum) {
       plan_sum(one.steps, *map_, share.bytes, bytes, share.size);
     } else {
       plan_broadcast(one.steps, *map_, share.root, share.bytes, bytes);
     }
+    if (is_sum && share.own != share.data) mark_own(one.steps);
     go_on(index);
   }
 }
@@ -103,11 +115,11 @@ COHORT_INLINE void node_messages::post(std::size_t index, bool outwards) {
   const int tag = first_tag_ + static_cast<int>(index);
   int code = MPI_SUCCESS;
   if (outwards) {
-    code = mpi::post::isend(one.share.data + step.out, count, MPI_BYTE, counterpart(step.to), tag,
-                            over_, &requests_[2 * index]);
+    const std::byte* const base = step.sends_own ? one.share.own : one.share.data;
+    code = mpi::post::isend(base + step.out, count, MPI_BYTE, counterpart(step.to), tag, over_,
+                            &requests_[2 * index]);
   } else {
-    std::byte* const to =
-        step.what == node_step::use::take ? one.share.data + step.in : &spare_[index * longest_];
+    std::byte* const to = step.what == node_step::use::take ? one.share.data + step.in : one.spare;
     code = mpi::post::irecv(to, count, MPI_BYTE, counterpart(step.from), tag, over_,
                             &requests_[2 * index + 1]);
   }
@@ -121,8 +133,9 @@ COHORT_INLINE void node_messages::post(std::size_t index, bool outwards) {
 
 COHORT_INLINE unsigned node_messages::look() {
   unsigned ended = 0;
+  if (failed_) cancel_receives();
   // Not for ever, however fast they come: the loop has other work.
-  for (std::size_t i = 0; i < requests_.size() && open_ != 0 && !failed_; ++i) {
+  for (std::size_t i = 0; i < requests_.size() && (open_ != 0 || failed_); ++i) {
     int request = MPI_UNDEFINED;
     int found = 0;
     MPI_Status status;
@@ -130,7 +143,7 @@ COHORT_INLINE unsigned node_messages::look() {
                                  &found, &status);
     if (code == MPI_SUCCESS && (found == 0 || request == MPI_UNDEFINED)) break;
     if (code != MPI_SUCCESS && request == MPI_UNDEFINED) {
-      failed_ = mpi::make_error(code);
+      fail(mpi::make_error(code));
       break;
     }
     ++ended;
@@ -141,6 +154,7 @@ COHORT_INLINE unsigned node_messages::look() {
 }
 
 COHORT_INLINE void node_messages::took(std::size_t request, const MPI_Status& status, int error) {
+  if (failed_) return;
   piece& one = pieces_[request / 2];
   --one.open;
   --open_;
@@ -164,25 +178,30 @@ COHORT_INLINE void node_messages::end_step(std::size_t index) {
   if (step.what == node_step::use::take || step.in_bytes == 0) return;
   if (!one.share.reduce.is_plain()) return;  // a barrier
   std::byte* const here = one.share.data + step.in;
-  const std::byte* const there = &spare_[index * longest_];
-  std::array<const std::byte*, 2> operands{here, there};
+  const std::byte* const mine = step.combines_own ? one.share.own + step.in : here;
+  std::array<const std::byte*, 2> operands{mine, one.spare};
   if (step.what == node_step::use::theirs_first) std::swap(operands[0], operands[1]);
   std::vector<std::byte> none;
   one.share.reduce(here, operands, step.in_bytes / one.share.size, none);
 }
 
+COHORT_INLINE void node_messages::cancel_receives() noexcept {
+  if (std::exchange(is_cancelled_, true)) return;
+  for (std::size_t i = 1; i < requests_.size(); i += 2) {
+    if (requests_[i] != MPI_REQUEST_NULL) MPI_Cancel(&requests_[i]);
+  }
+}
+
 COHORT_INLINE bool node_messages::leave() noexcept {
-  for (std::size_t i = 0; i < requests_.size(); ++i) {
-    MPI_Request& each = requests_[i];
-    if (each == MPI_REQUEST_NULL) continue;
-    if (i % 2 == 1) MPI_Cancel(&each);
+  fail(make_error_code(errc::closed));
+  cancel_receives();
+  for (MPI_Request& each : requests_) {
     for (int looks = 0; looks < 100 && each != MPI_REQUEST_NULL; ++looks) {
       int done = 0;
       if (MPI_Test(&each, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
-      if (done != 0) --open_;
     }
   }
-  return open_ == 0;
+  return !any_under_way();
 }
 
 COHORT_INLINE std::string node_messages::waits_for() const {

@@ -91,6 +91,9 @@ struct node_step {
   std::size_t in = 0;
   std::size_t in_bytes = 0;
   use what = use::take;
+  /// Nothing has come yet for what it sends, or combines: that is still what this node began with.
+  bool sends_own = false;
+  bool combines_own = false;
 
   friend bool operator==(const node_step&, const node_step&) = default;
 };
@@ -100,9 +103,14 @@ struct node_step {
 /// one node only, or in the same way on all: all nodes have the same bits, in every run.
 void plan_sum(std::vector<node_step>& steps, const node_map& map, std::size_t whole,
               std::size_t bytes, std::size_t size);
+/// The same so that one of two nodes has it.
+void plan_sum_for_one(std::vector<node_step>& steps, const node_map& map, std::size_t which,
+                      std::size_t bytes);
 /// The same so that all have what `root` has.
 void plan_broadcast(std::vector<node_step>& steps, const node_map& map, std::size_t root,
                     std::size_t whole, std::size_t bytes);
+/// Says of the steps of a sum what is still this node's own.
+void mark_own(std::vector<node_step>& steps) noexcept;
 
 /// For kinds where each rank has a block of `block` bytes, what this rank does as the rail of its
 /// place with the blocks in its buffer, of which the first is that of the rail's first slot.
@@ -111,12 +119,18 @@ void plan_broadcast(std::vector<node_step>& steps, const node_map& map, std::siz
 void plan_blocks(std::vector<node_step>& steps, const node_map& map, op_kind kind,
                  std::size_t block);
 
-/// Up to here, and always between two nodes, each node sends all that it has, log2(nodes) times,
-/// and waits as often. Above, up to `halved_up_to`, each combines a part, and waits twice as often.
+/// Up to here, and between two nodes, each node sends all that it has, log2(nodes) times, and waits
+/// as often. Above, up to `halved_up_to`, each combines a part, and waits twice as often.
 /// Above, parts go round in a ring, 2 (nodes - 1) waits, but each node only talks to its
 /// neighbours.
 inline constexpr std::size_t doubled_up_to = 16 * 1024;
 inline constexpr std::size_t halved_up_to = 128 * 1024;
+/// Between two nodes halving sends no less, but each sums half of it: which counts where one rank
+/// does that alone.
+inline constexpr std::size_t doubled_alone_up_to = 256 * 1024;
+[[nodiscard]] inline bool is_halved_between_two(const node_map& map, std::size_t whole) noexcept {
+  return map.nodes() == 2 && map.rails() == 1 && whole > doubled_alone_up_to;
+}
 /// Up to here a broadcast goes from node to node in a tree, above in a chain.
 inline constexpr std::size_t tree_up_to = 32 * 1024;
 

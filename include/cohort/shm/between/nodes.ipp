@@ -171,13 +171,37 @@ COHORT_INLINE void plan_sum(std::vector<node_step>& steps, const node_map& map, 
     steps.push_back({node_step::nobody, 0, 0, node + 1, 0, bytes, node_step::use::mine_first});
   }
   const std::size_t me = all.number(node);
-  if (nodes == 2 || whole <= doubled_up_to) {
+  if ((nodes == 2 && !is_halved_between_two(map, whole)) || whole <= doubled_up_to) {
     plan_doubling(steps, me, all.count, all, bytes);
   } else {
     plan_halving(steps, me, all.count, all, bytes, line);
   }
   if (all.is_first(node)) {
     steps.push_back({node + 1, 0, bytes, node_step::nobody, 0, 0, node_step::use::take});
+  }
+}
+
+COHORT_INLINE void plan_sum_for_one(std::vector<node_step>& steps, const node_map& map,
+                                    std::size_t which, std::size_t bytes) {
+  const std::size_t me = map.node();
+  const std::size_t other = 1 - me;
+  if (me == which) {
+    steps.push_back({node_step::nobody, 0, 0, other, 0, bytes, combined_with(me, other)});
+  } else {
+    steps.push_back({other, 0, bytes, node_step::nobody, 0, 0, node_step::use::take});
+  }
+}
+
+COHORT_INLINE void mark_own(std::vector<node_step>& steps) noexcept {
+  const auto is_own = [&](std::size_t step, std::size_t begin, std::size_t bytes) {
+    return std::none_of(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(step),
+                        [&](const node_step& before) {
+                          return begin < before.in + before.in_bytes && before.in < begin + bytes;
+                        });
+  };
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    steps[i].sends_own = is_own(i, steps[i].out, steps[i].out_bytes);
+    steps[i].combines_own = is_own(i, steps[i].in, steps[i].in_bytes);
   }
 }
 

@@ -137,8 +137,16 @@ void reduce_plain(std::byte* out, const std::byte* const* in, std::size_t vector
   for (std::size_t begin = 0; begin < count; begin += block) {
     const std::size_t length = std::min(block, count - begin);
     const std::size_t bytes = length * sizeof(T);
-    std::memcpy(sum.data(), in[0] + begin * sizeof(T), bytes);
-    for (std::size_t vector = 1; vector < vectors; ++vector) {
+    std::size_t vector = 1;
+    if (vectors > 1 && length == block) {  // without a copy of the first
+      const T* const a = reinterpret_cast<const T*>(in[0]) + begin;
+      const T* const b = reinterpret_cast<const T*>(in[1]) + begin;
+      for (std::size_t i = 0; i < block; ++i) sum[i] = Op::template combine<T>(a[i], b[i]);
+      vector = 2;
+    } else {
+      std::memcpy(sum.data(), in[0] + begin * sizeof(T), bytes);
+    }
+    for (; vector < vectors; ++vector) {
       const T* const next = reinterpret_cast<const T*>(in[vector]) + begin;
       if (length == block) {
         for (std::size_t i = 0; i < block; ++i) sum[i] = Op::template combine<T>(sum[i], next[i]);

@@ -57,6 +57,7 @@ class source final : public progress::polled_source, public asio::execution_cont
     return planes_->bytes.load(std::memory_order_relaxed);
   }
   COHORT_INLINE void end() override;
+  COHORT_INLINE void abandon() override;
 
  private:
   COHORT_INLINE void list(progress::pending_lines& lines) override;
@@ -113,7 +114,7 @@ class plane {
       if (talks()) --planes_->talking;
       fail(make_error_code(errc::closed), ended);
     }
-    if (talks()) leave_messages();
+    if (talks()) leave_messages(ended);
     for (const ended_call& each : ended) each.done(each.error);
   }
   /// The communicator that it was opened on goes: true if MPI still has messages there.
@@ -124,7 +125,7 @@ class plane {
       const std::lock_guard hold(planes_->mutex);
       fail(make_error_code(errc::closed), ended);
     }
-    const bool has_left = leave_messages();
+    const bool has_left = leave_messages(ended);
     for (const ended_call& each : ended) each.done(each.error);
     return has_left;
   }
@@ -157,9 +158,15 @@ class plane {
   bool forget(const comm::request_operation& op) noexcept {
     const std::lock_guard hold(planes_->mutex);
     for (sequence& each : sequences_) {
-      if (!each.forget(op)) continue;
-      planes_->no_longer_pending(1);
-      return true;
+      const sequence::forgotten done = each.forget(op);
+      if (done == sequence::forgotten::none) continue;
+      if (done == sequence::forgotten::here) {
+        planes_->no_longer_pending(1);
+        return true;
+      }
+      // No message is begun any more from anybody's memory, or to it.
+      end_all(make_error_code(errc::closed), planes_->ended);
+      return false;
     }
     return false;
   }
@@ -186,6 +193,17 @@ class plane {
     end_all(why, ended);
     planes_->no_longer_pending(ended.size() - before);
   }
+  /// Nobody looks any more.
+  void end(std::vector<ended_call>& ended) {
+    const std::error_code why = make_error_code(errc::engine_stopped);
+    fail(why, ended);
+    for (sequence& each : sequences_) {
+      if (each.pending() != 0 && each.leave()) fail(why, ended);
+    }
+  }
+  /// Without the list locked, after `fail`: what MPI still has stays as long as the process. True
+  /// if there is something; else all has ended.
+  bool leave_messages(std::vector<ended_call>& ended);
   void seal() noexcept { memory_.seal(); }
   [[nodiscard]] std::span<std::byte> memory() const noexcept { return memory_.bytes(); }
   /// For as long as its memory.
@@ -206,24 +224,6 @@ class plane {
     end_all(why, ended);
     planes_->told = std::move(text);
   }
-  // What MPI still has must stay as long as the process. True if there is something.
-  bool leave_messages() {
-    struct left_to_mpi {
-      segment memory;
-      mpi::comm over;
-      std::vector<std::unique_ptr<node_messages>> messages;
-    };
-    static auto& left = *new std::vector<left_to_mpi>;  // outlives static objects
-    const mpi::lock calls;
-    std::vector<std::unique_ptr<node_messages>> messages;
-    for (sequence& each : sequences_) {
-      if (auto some = each.leave()) messages.push_back(std::move(some));
-    }
-    if (messages.empty()) return false;
-    place_.own.keep();
-    left.push_back({std::move(memory_), std::move(place_.own), std::move(messages)});
-    return true;
-  }
   void end_all(std::error_code why, std::vector<ended_call>& ended) {
     for (sequence& each : sequences_) each.fail(why, ended);
     broken_ = why;
@@ -238,6 +238,26 @@ class plane {
   std::vector<sequence> sequences_;
   std::error_code broken_;
 };
+
+inline bool plane::leave_messages(std::vector<ended_call>& ended) {
+  struct left_to_mpi {
+    segment memory;
+    mpi::comm over;
+    std::vector<sequence> sequences;  // their calls too: MPI writes to what their callers own
+  };
+  static auto& left = *new std::vector<left_to_mpi>;  // outlives static objects
+  const mpi::lock calls;
+  const std::lock_guard hold(planes_->mutex);
+  bool all_left = true;
+  for (sequence& each : sequences_) all_left = each.leave() && all_left;
+  fail(broken_, ended);
+  if (all_left) return false;
+  for (const sequence& each : sequences_) planes_->no_longer_pending(each.pending());
+  place_.own.keep();
+  left.push_back({std::move(memory_), std::move(place_.own), std::move(sequences_)});
+  sequences_.clear();
+  return true;
+}
 
 COHORT_INLINE unsigned plane_list::advance(bool aside) {
   unsigned advanced = 0;
@@ -285,15 +305,29 @@ COHORT_INLINE std::size_t source::test(progress::ready_queue&) {
   return found;
 }
 
-// Only this process writes to the buffers of its calls, so they can end.
+// Only this process writes to the buffers of its calls, so they can end: but for messages.
 COHORT_INLINE void source::end() {
   std::vector<ended_call> ended;
   {
+    const mpi::lock calls(planes_->talking.load(std::memory_order_relaxed) != 0);
     const std::lock_guard hold(planes_->mutex);
-    for (plane* each : planes_->all) each->fail(make_error_code(errc::engine_stopped), ended);
+    for (plane* each : planes_->all) each->end(ended);
     planes_->no_longer_pending(planes_->ended.size());
     ended.insert(ended.end(), planes_->ended.begin(), planes_->ended.end());
     planes_->ended.clear();
+  }
+  for (const ended_call& each : ended) each.done(each.error);
+}
+
+COHORT_INLINE void source::abandon() {
+  std::vector<plane*> all;
+  {
+    const std::lock_guard hold(planes_->mutex);
+    all = planes_->all;
+  }
+  std::vector<ended_call> ended;
+  for (plane* each : all) {
+    if (each->talks()) each->leave_messages(ended);
   }
   for (const ended_call& each : ended) each.done(each.error);
 }

@@ -105,16 +105,19 @@ class sequence {
   /// Whether messages between nodes have failed, here or on another rank of this node: nothing
   /// goes on.
   [[nodiscard]] std::error_code failure() const noexcept;
-  /// Nobody looks any more. The messages, if MPI still has some of them: then the memory must stay
-  /// too.
-  [[nodiscard]] std::unique_ptr<node_messages> leave() noexcept;
+  /// Nobody looks any more, after `fail`. False if MPI still has some of the messages: then this,
+  /// and all memory, must stay.
+  [[nodiscard]] bool leave() noexcept;
   /// What differs then.
   [[nodiscard]] std::string mismatch() const;
-  /// Ends all calls with `why`; the sequence is of no use after it.
+  /// Ends all calls with `why`; the sequence is of no use after it. Only calls from whose memory,
+  /// or to it, there are messages under way end later, when MPI has none of them: `advance`, or
+  /// this again.
   void fail(std::error_code why, std::vector<ended_call>& ended);
-  /// The call of this operation goes on without memory and completes nothing. False if there is
-  /// none.
-  bool forget(const comm::request_operation& op) noexcept;
+  enum class forgotten : std::uint8_t { none, here, never };
+  /// The call of this operation goes on without memory and completes nothing; `never`: messages go
+  /// from its memory or to it. `none`: it is not here.
+  forgotten forget(const comm::request_operation& op) noexcept;
   /// Calls that somebody waits for.
   [[nodiscard]] std::size_t pending() const noexcept { return calls_.size() - first_ - forgotten_; }
   /// Of the call that comes first, if there is one.
@@ -136,6 +139,8 @@ class sequence {
     std::size_t root;  // its place on this node; none of them if it is on another
     std::error_code failed;
     bool forgotten = false;
+    /// Messages go from and to the caller's memory: nothing else on this node has a part in it.
+    bool is_direct = false;
     progress::pending_age age = {};  // since it comes first
 
     /// Whether its steps call neither MPI nor the coordinator.
@@ -147,7 +152,7 @@ class sequence {
     std::size_t call = 0;   // counted from the beginning
     std::size_t begin = 0;  // elements
     std::size_t count = 0;
-    bool shared = false;  // each rank reduces a share, or carries it between nodes
+    bool shared = false;   // each rank reduces a share, or carries it between nodes
     bool in_line = false;  // lies in the lines
     bool last = false;
   };
@@ -205,11 +210,17 @@ class sequence {
   bool reduce(bool aside);
   void reduce_share(pending_call& call, const chunk_of& one);
   unsigned carry();
+  unsigned end_failed(std::vector<ended_call>& ended);
+  [[nodiscard]] bool goes_direct(const comm::collective_call& call,
+                                 std::size_t bytes) const noexcept;
+  [[nodiscard]] std::size_t sum_for(const comm::collective_call& what) const;
   [[nodiscard]] node_share share_between(const chunk_of& one, std::uint64_t number);
   [[nodiscard]] node_share slots_between(const pending_call& call, const chunk_of& one,
                                          std::uint64_t number) const;
   /// The slots of this rank's rail; none if it is none.
   [[nodiscard]] share own_slots() const noexcept;
+  [[nodiscard]] node_share direct_share(const pending_call& call, const chunk_of& one,
+                                        std::uint64_t number) const;
   void publish_reduced() noexcept {
     lines_[rank_].reduced.store(++reduced_, std::memory_order_release);
   }
@@ -250,6 +261,7 @@ class sequence {
   std::vector<std::byte> scratch_;
   call_mark differs_;    // of the first rank that has begun another call
   int differs_on_ = -1;  // that rank
+  bool has_failed_ = false;
 };
 
 }  // namespace cohort::shm::detail

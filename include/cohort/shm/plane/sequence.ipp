@@ -34,21 +34,20 @@ COHORT_INLINE sequence::sequence(std::span<std::byte> memory, std::size_t rank, 
       scratch_(chunk) {}
 
 /// Large blocks that MPI copies once, from one process to the other, and this twice, through its
-/// buffers; `alone`: to another node, where some node has one rank. The sizes are measured:
-/// docs/design/planes.md, hierarchical.md.
-inline bool is_quicker_by_mpi(op_kind kind, std::size_t bytes, std::size_t ranks,
-                              bool alone) noexcept {
-  if (alone) return bytes > 64 * 1024;
+/// buffers. The sizes are measured: docs/design/planes.md.
+inline bool is_quicker_by_mpi(op_kind kind, std::size_t bytes, std::size_t ranks) noexcept {
   if (kind == op_kind::all_to_all) return bytes > 128 * 1024;
   return kind == op_kind::all_gather && ranks == 2 && bytes > 512 * 1024;
 }
 
-/// The same where each rank has a block and there are several nodes: large ones where some node has
-/// one rank, which MPI sends from where they are; and small ones on many nodes, for each is waited
-/// for in turn here. The first is measured.
-inline bool has_slow_slots(const node_map& map, std::size_t bytes) noexcept {
-  return (map.rails() == 1 && bytes > 64 * 1024) ||
-         (map.nodes() > 4 && bytes * map.nodes() <= 64 * 1024);
+/// The same over several nodes, of what is not summed up: large blocks and vectors where some node
+/// has one rank, which MPI sends from where they are; and small blocks of each rank on many nodes,
+/// for each is waited for in turn here. The first is measured: hierarchical.md.
+inline bool is_quicker_by_mpi(op_kind kind, std::size_t bytes, const node_map& map) noexcept {
+  if (kind == op_kind::all_reduce || kind == op_kind::reduce || kind == op_kind::barrier)
+    return false;
+  if (map.rails() == 1 && bytes > 64 * 1024) return true;
+  return kind != op_kind::broadcast && map.nodes() > 4 && bytes * map.nodes() <= 64 * 1024;
 }
 
 /// What is done over several nodes; the rest is MPI's there.
@@ -61,16 +60,24 @@ COHORT_INLINE bool sequence::takes(const comm::collective_call& call) const noex
   if (between_ && !goes_between(call.kind)) return false;
   if (is_chosen_) {
     const std::size_t bytes = call.count * size;
-    const bool alone = between_ && between_->map().rails() == 1;
     const std::size_t ranks = between_ ? between_->map().ranks() : ranks_;  // equal on all of them
-    if (is_quicker_by_mpi(call.kind, bytes, ranks, alone)) return false;
-    if (is_in_slots(call.kind) && has_slow_slots(between_->map(), bytes)) return false;
+    if (is_quicker_by_mpi(call.kind, bytes, ranks)) return false;
+    if (between_ && is_quicker_by_mpi(call.kind, bytes, between_->map())) return false;
   }
   if (size == 0) return false;
   // Divided in bytes where nothing is reduced.
   if (!is_reduction(call.kind)) return blocks(call.kind) <= chunk_;
   if ((is_chosen_ || between_) && !reducer(call.type, call.op).is_plain()) return false;
   return size * blocks(call.kind) <= chunk_;
+}
+
+/// Whether this rank does without buffers. Up to `laid_at_once` it does not: such calls can be
+/// given up, and a copy of so few bytes costs nothing.
+COHORT_INLINE bool sequence::goes_direct(const comm::collective_call& call,
+                                         std::size_t bytes) const noexcept {
+  return between_ && ranks_ == 1 && call.scattered == nullptr && bytes > laid_at_once &&
+         (call.kind == op_kind::all_reduce || call.kind == op_kind::reduce ||
+          call.kind == op_kind::broadcast);
 }
 
 COHORT_INLINE void sequence::push(const comm::collective_call& call, std::size_t size,
@@ -88,6 +95,7 @@ COHORT_INLINE void sequence::push(const comm::collective_call& call, std::size_t
     root = map.node_of(root) == map.node() ? map.place_of(root) : SIZE_MAX;
   }
   pending_call one{call, done, size, reduce, call_mark(call, size), root, {}};
+  one.is_direct = goes_direct(call, call.count * size);
   if (!is_reduction(call.kind)) {  // ranks may have different types for the same bytes
     one.what.count *= size;
     one.size = 1;
@@ -130,6 +138,8 @@ COHORT_INLINE sequence::share sequence::share_of(std::size_t rank, const chunk_o
 
 COHORT_INLINE unsigned sequence::advance(std::vector<ended_call>& ended, bool aside) {
   if (first_ == calls_.size()) return 0;
+  if (has_failed_) [[unlikely]]
+    return aside ? 0 : end_failed(ended);
   unsigned steps = 0;
   if (differs_on_ < 0) [[likely]] {  // else there is only what all ranks have reduced
     steps += lay(aside) ? 1 : 0;
@@ -139,15 +149,16 @@ COHORT_INLINE unsigned sequence::advance(std::vector<ended_call>& ended, bool as
   return steps + (finish(ended, aside) ? 1 : 0);
 }
 
-COHORT_INLINE bool sequence::forget(const comm::request_operation& op) noexcept {
+COHORT_INLINE sequence::forgotten sequence::forget(const comm::request_operation& op) noexcept {
   for (std::size_t i = first_; i < calls_.size(); ++i) {
     pending_call& each = calls_[i];
     if (each.forgotten || !each.done.is_of(op)) continue;
+    if (each.is_direct) return forgotten::never;
     each.forgotten = true;
     ++forgotten_;
-    return true;
+    return forgotten::here;
   }
-  return false;
+  return forgotten::none;
 }
 
 // ---- what must be equal on all ranks -----------------------------------------------------------
@@ -234,7 +245,7 @@ COHORT_INLINE bool sequence::lay(bool aside) {
   one.in_line = !one.shared && one.count * call.size * blocks(call.what.kind) <= chunk_line::room;
   if (is_in_slots(call.what.kind)) {
     lay_slots(call, one);
-  } else {
+  } else if (!call.is_direct) {
     lay_down(call, one, buffer(rank_, laid_));
   }
   begin_ += one.count;
@@ -329,7 +340,7 @@ COHORT_INLINE bool sequence::reduce(bool aside) {
   if (aside && !call_of(one).only_copies()) return false;
   if (!all_agree(one)) return false;
   pending_call& call = call_of(one);
-  if (one.shared && is_reduction(call.what.kind)) reduce_share(call, one);
+  if (one.shared && is_reduction(call.what.kind) && !call.is_direct) reduce_share(call, one);
   ++summed_;
   if (!between_) publish_reduced();
   return true;
@@ -367,22 +378,46 @@ COHORT_INLINE void sequence::reduce_share(pending_call& call, const chunk_of& on
 
 // ---- shares go between nodes -------------------------------------------------------------------
 
+/// The node that has the root of a reduce.
+COHORT_INLINE std::size_t sequence::sum_for(const comm::collective_call& what) const {
+  const bool for_one = what.kind == op_kind::reduce;
+  return for_one ? between_->map().node_of(static_cast<std::size_t>(what.root)) : SIZE_MAX;
+}
+
 /// The share of this rank in a chunk: reduced over this node, or what the root has.
 COHORT_INLINE node_share sequence::share_between(const chunk_of& one, std::uint64_t number) {
   const pending_call& call = call_of(one);
   if (call.what.kind == op_kind::barrier) {  // the first ranks wait for each other with a byte
-    return {buffer(rank_, number), rank_ == 0 ? std::size_t{1} : 0, 1, SIZE_MAX, {}};
+    std::byte* const data = buffer(rank_, number);
+    return {data, data, rank_ == 0 ? std::size_t{1} : 0, 1, SIZE_MAX, SIZE_MAX, {}};
   }
+  if (call.is_direct) return direct_share(call, one, number);
   if (is_in_slots(call.what.kind)) return slots_between(call, one, number);
   const share own = share_of(rank_, one, call.size);
   const std::size_t begin = own.begin * call.size;
   const std::size_t end = own.end * call.size;
   if (is_reduction(call.what.kind)) {
-    return {buffer(rank_, number) + begin, end - begin, call.size, SIZE_MAX, call.reduce};
+    std::byte* const data = buffer(rank_, number) + begin;
+    return {data, data, end - begin, call.size, SIZE_MAX, sum_for(call.what), call.reduce};
   }
   const std::size_t node = between_->map().node_of(static_cast<std::size_t>(call.what.root));
   const std::size_t from = call.root < ranks_ ? call.root : rank_;
-  return {buffer(from, number) + begin, end - begin, 1, node, {}};
+  std::byte* const data = buffer(from, number) + begin;
+  return {data, data, end - begin, 1, node, SIZE_MAX, {}};
+}
+/// The whole chunk, in the caller's memory.
+COHORT_INLINE node_share sequence::direct_share(const pending_call& call, const chunk_of& one,
+                                                std::uint64_t number) const {
+  const comm::collective_call& what = call.what;
+  const std::size_t offset = one.begin * call.size;
+  const std::size_t bytes = one.count * call.size;
+  auto* out = static_cast<std::byte*>(what.out) + offset;
+  if (what.kind == op_kind::broadcast) {
+    const std::size_t node = between_->map().node_of(static_cast<std::size_t>(what.root));
+    return {out, out, bytes, 1, node, SIZE_MAX, {}};
+  }
+  if (!gets_result(what.kind, call.root == rank_)) out = buffer(rank_, number);
+  return {out, own_input(what) + offset, bytes, call.size, SIZE_MAX, sum_for(what), call.reduce};
 }
 
 /// Everything between nodes in order of chunks: what has arrived is told to this node.
@@ -411,10 +446,9 @@ COHORT_INLINE std::error_code sequence::failure() const noexcept {
   return {};
 }
 
-COHORT_INLINE std::unique_ptr<node_messages> sequence::leave() noexcept {
-  if (!between_ || !between_->any_under_way()) return nullptr;
-  if (mpi::running() && mpi::is_allowed_thread() && between_->leave()) return nullptr;
-  return std::move(between_);
+COHORT_INLINE bool sequence::leave() noexcept {
+  if (!between_ || !between_->any_under_way()) return true;
+  return mpi::running() && mpi::is_allowed_thread() && between_->leave();
 }
 
 // ---- the result goes to its place --------------------------------------------------------------
@@ -440,7 +474,7 @@ COHORT_INLINE bool sequence::finish(std::vector<ended_call>& ended, bool aside) 
 
 COHORT_INLINE void sequence::copy_out(pending_call& call, const chunk_of& one,
                                       std::uint64_t number) {
-  if (call.forgotten) return;
+  if (call.forgotten || call.is_direct) return;
   if (is_in_slots(call.what.kind)) return take_slots(call, one, number);
   const comm::collective_call& what = call.what;
   const std::size_t size = call.size;
@@ -527,10 +561,29 @@ COHORT_INLINE void sequence::copy_out(pending_call& call, const chunk_of& one,
 }
 
 COHORT_INLINE void sequence::fail(std::error_code why, std::vector<ended_call>& ended) {
-  for (; first_ != calls_.size(); ++first_) {
-    if (!calls_[first_].forgotten) ended.push_back({calls_[first_].done, why});
+  const std::size_t begun = has_failed_ ? calls_.size() : entered_ - ended_ + (begin_ != 0 ? 1 : 0);
+  const bool has_messages = between_ && between_->any_under_way();
+  std::size_t kept = first_;
+  for (std::size_t i = first_; i != calls_.size(); ++i) {
+    const pending_call& each = calls_[i];
+    if (has_messages && each.is_direct && i - first_ < begun) {
+      calls_[kept] = each;
+      calls_[kept++].failed = why;
+    } else if (!each.forgotten) {
+      ended.push_back({each.done, why});
+    }
   }
+  calls_.erase(calls_.begin() + static_cast<std::ptrdiff_t>(kept), calls_.end());
   forgotten_ = 0;
+  has_failed_ = true;
+  if (between_) between_->fail(why);
+}
+
+COHORT_INLINE unsigned sequence::end_failed(std::vector<ended_call>& ended) {
+  between_->look();
+  if (between_->any_under_way()) return 0;
+  fail(calls_[first_].failed, ended);
+  return 1;
 }
 
 COHORT_INLINE std::string sequence::line() const {

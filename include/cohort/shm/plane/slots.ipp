@@ -55,21 +55,22 @@ COHORT_INLINE node_share sequence::slots_between(const pending_call& call, const
   const share own = own_slots();
   const std::size_t block = one.count * call.size;
   std::byte* const mine = buffer(rank_, number);
-  if (own.begin == own.end || block == 0) return {mine, 0, 1, SIZE_MAX, {}};
-  switch (call.what.kind) {
-    case op_kind::reduce_scatter:
-      return {mine + own.begin * block,
-              (own.end - own.begin) * block,
-              call.size,
-              SIZE_MAX,
-              call.reduce,
-              call.what.kind,
-              block};
-    case op_kind::all_gather:
-      return {mine, (own.end - own.begin) * block, 1, SIZE_MAX, {}, call.what.kind, block};
-    default:
-      return {mine, blocks(call.what.kind) * block, 1, SIZE_MAX, {}, call.what.kind, block};
+  node_share all;
+  all.data = mine;
+  if (own.begin != own.end) {
+    all.block = block;
+    all.kind = call.what.kind;
+    all.bytes = (own.end - own.begin) * block;
   }
+  if (call.what.kind == op_kind::reduce_scatter) {
+    all.data += own.begin * block;
+    all.size = call.size;
+    all.reduce = call.reduce;
+  } else if (call.what.kind == op_kind::all_to_all) {
+    all.bytes = all.block * blocks(call.what.kind);
+  }
+  all.own = all.data;
+  return all;
 }
 
 COHORT_INLINE void sequence::take_slots(const pending_call& call, const chunk_of& one,
