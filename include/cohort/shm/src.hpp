@@ -13,10 +13,11 @@
 #include <cohort/shm/between/messages.ipp>
 #include <cohort/shm/between/nodes.ipp>
 #include <cohort/shm/plane/backend.ipp>
+#include <cohort/shm/plane/between.ipp>
 #include <cohort/shm/plane/late_thread.ipp>
+#include <cohort/shm/plane/marks.ipp>
 #include <cohort/shm/plane/memory.ipp>
 #include <cohort/shm/plane/sequence.ipp>
-#include <cohort/shm/plane/slots.ipp>
 
 namespace cohort::shm {
 

@@ -267,6 +267,7 @@ class sequence {
 }  // namespace cohort::shm::detail
 
 #ifndef COHORT_SEPARATE_COMPILATION
+#include <cohort/shm/plane/between.ipp>
+#include <cohort/shm/plane/marks.ipp>
 #include <cohort/shm/plane/sequence.ipp>
-#include <cohort/shm/plane/slots.ipp>
 #endif

@@ -2,15 +2,94 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file The steps of collectives where each rank has a block and there are more nodes. Blocks lie
-/// in the slots of the map: so all that a rail has for another node is one message.
+/// \file The steps between nodes. Where each rank has a block, these lie in the slots of the map:
+/// so all that a rail has for another node is one message.
 
 #include <cohort/core/copy.hpp>
+#include <cohort/mpi/environment.hpp>
 #include <cohort/shm/plane/sequence.hpp>
 
 #include <algorithm>
 
 namespace cohort::shm::detail {
+
+// ---- shares go between nodes -------------------------------------------------------------------
+
+/// The node that has the root of a reduce.
+COHORT_INLINE std::size_t sequence::sum_for(const comm::collective_call& what) const {
+  const bool for_one = what.kind == op_kind::reduce;
+  return for_one ? between_->map().node_of(static_cast<std::size_t>(what.root)) : SIZE_MAX;
+}
+
+/// The share of this rank in a chunk: reduced over this node, or what the root has.
+COHORT_INLINE node_share sequence::share_between(const chunk_of& one, std::uint64_t number) {
+  const pending_call& call = call_of(one);
+  if (call.what.kind == op_kind::barrier) {  // the first ranks wait for each other with a byte
+    std::byte* const data = buffer(rank_, number);
+    return {data, data, rank_ == 0 ? std::size_t{1} : 0, 1, SIZE_MAX, SIZE_MAX, {}};
+  }
+  if (call.is_direct) return direct_share(call, one, number);
+  if (is_in_slots(call.what.kind)) return slots_between(call, one, number);
+  const share own = share_of(rank_, one, call.size);
+  const std::size_t begin = own.begin * call.size;
+  const std::size_t end = own.end * call.size;
+  if (is_reduction(call.what.kind)) {
+    std::byte* const data = buffer(rank_, number) + begin;
+    return {data, data, end - begin, call.size, SIZE_MAX, sum_for(call.what), call.reduce};
+  }
+  const std::size_t node = between_->map().node_of(static_cast<std::size_t>(call.what.root));
+  const std::size_t from = call.root < ranks_ ? call.root : rank_;
+  std::byte* const data = buffer(from, number) + begin;
+  return {data, data, end - begin, 1, node, SIZE_MAX, {}};
+}
+/// The whole chunk, in the caller's memory.
+COHORT_INLINE node_share sequence::direct_share(const pending_call& call, const chunk_of& one,
+                                                std::uint64_t number) const {
+  const comm::collective_call& what = call.what;
+  const std::size_t offset = one.begin * call.size;
+  const std::size_t bytes = one.count * call.size;
+  auto* out = static_cast<std::byte*>(what.out) + offset;
+  if (what.kind == op_kind::broadcast) {
+    const std::size_t node = between_->map().node_of(static_cast<std::size_t>(what.root));
+    return {out, out, bytes, 1, node, SIZE_MAX, {}};
+  }
+  if (!gets_result(what.kind, call.root == rank_)) out = buffer(rank_, number);
+  return {out, own_input(what) + offset, bytes, call.size, SIZE_MAX, sum_for(what), call.reduce};
+}
+
+/// Everything between nodes in order of chunks: what has arrived is told to this node.
+COHORT_INLINE unsigned sequence::carry() {
+  unsigned steps = 0;
+  for (; expected_ != laid_; ++expected_) {
+    const chunk_of& one = under_way_[expected_ % depth];
+    between_->expect(expected_ % depth, share_between(one, expected_));
+  }
+  for (; sent_ != summed_; ++sent_, ++steps) between_->begin(sent_ % depth);
+  steps += between_->look();
+  if (between_->failed()) {
+    lines_[rank_].failed.store(1, std::memory_order_release);
+    return steps;
+  }
+  for (; reduced_ != sent_ && between_->has_arrived(reduced_ % depth); ++steps) publish_reduced();
+  return steps;
+}
+
+COHORT_INLINE std::error_code sequence::failure() const noexcept {
+  if (!between_) return {};
+  if (between_->failed()) return between_->failed();
+  for (const progress_line& each : lines_) {
+    if (each.failed.load(std::memory_order_acquire) != 0) return make_error_code(errc::closed);
+  }
+  return {};
+}
+
+COHORT_INLINE bool sequence::leave() noexcept {
+  if (!between_ || !between_->any_under_way()) return true;
+  return mpi::running() && mpi::is_allowed_thread() && between_->leave();
+}
+
+// ---- each rank has a block
+// -----------------------------------------------------------------------
 
 /// Sums go over all of a rank's buffer, each rail's share of it in that of the rail. What is only
 /// moved lies in the buffers of the rails at once: nobody reads them any more when a chunk is laid.
