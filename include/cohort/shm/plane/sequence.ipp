@@ -40,13 +40,15 @@ inline bool is_quicker_by_mpi(op_kind kind, std::size_t bytes, std::size_t ranks
   return kind == op_kind::all_gather && ranks == 2 && bytes > 512 * 1024;
 }
 
-/// The same over several nodes, of what is not summed up: large blocks and vectors where some node
-/// has one rank, which MPI sends from where they are; and small blocks of each rank on many nodes,
-/// for each is waited for in turn here. The first is measured: hierarchical.md.
+/// The same over several nodes, of what is not summed up: large blocks of all_to_all, and all that
+/// is large where some node has one rank, which MPI sends from where they are; and small blocks of
+/// each rank on many nodes, for each is waited for in turn here. The last is not measured, the
+/// others are: hierarchical.md.
 inline bool is_quicker_by_mpi(op_kind kind, std::size_t bytes, const node_map& map) noexcept {
   if (kind == op_kind::all_reduce || kind == op_kind::reduce || kind == op_kind::barrier)
     return false;
-  if (map.rails() == 1 && bytes > 64 * 1024) return true;
+  const bool is_copied_more = kind == op_kind::all_to_all || map.rails() == 1;
+  if (is_copied_more && bytes > 64 * 1024) return true;
   return kind != op_kind::broadcast && map.nodes() > 4 && bytes * map.nodes() <= 64 * 1024;
 }
 
