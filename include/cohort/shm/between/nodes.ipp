@@ -192,16 +192,15 @@ COHORT_INLINE void plan_sum_for_one(std::vector<node_step>& steps, const node_ma
   }
 }
 
+// What is sent after the first step has been combined. What is combined in doubling or halving lies
+// in what the first step has, and in a ring nowhere twice.
 COHORT_INLINE void mark_own(std::vector<node_step>& steps) noexcept {
-  const auto is_own = [&](std::size_t step, std::size_t begin, std::size_t bytes) {
-    return std::none_of(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(step),
-                        [&](const node_step& before) {
-                          return begin < before.in + before.in_bytes && before.in < begin + bytes;
-                        });
-  };
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    steps[i].sends_own = is_own(i, steps[i].out, steps[i].out_bytes);
-    steps[i].combines_own = is_own(i, steps[i].in, steps[i].in_bytes);
+  if (steps.empty()) return;
+  const node_step& first = steps.front();
+  for (node_step& each : steps) {
+    each.sends_own = each.combines_own = &each == &first;
+    if (each.in >= first.in + first.in_bytes || first.in >= each.in + each.in_bytes)
+      each.combines_own = true;
   }
 }
 

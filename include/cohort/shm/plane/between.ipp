@@ -48,12 +48,14 @@ COHORT_INLINE node_share sequence::direct_share(const pending_call& call, const 
   const comm::collective_call& what = call.what;
   const std::size_t offset = one.begin * call.size;
   const std::size_t bytes = one.count * call.size;
-  auto* out = static_cast<std::byte*>(what.out) + offset;
+  // A rank that gets no result may have no memory for one.
+  const bool has_out = gets_result(what.kind, call.root == rank_);
+  std::byte* const out =
+      has_out ? static_cast<std::byte*>(what.out) + offset : buffer(rank_, number);
   if (what.kind == op_kind::broadcast) {
     const std::size_t node = between_->map().node_of(static_cast<std::size_t>(what.root));
     return {out, out, bytes, 1, node, SIZE_MAX, {}};
   }
-  if (!gets_result(what.kind, call.root == rank_)) out = buffer(rank_, number);
   return {out, own_input(what) + offset, bytes, call.size, SIZE_MAX, sum_for(what), call.reduce};
 }
 
@@ -88,8 +90,7 @@ COHORT_INLINE bool sequence::leave() noexcept {
   return mpi::running() && mpi::is_allowed_thread() && between_->leave();
 }
 
-// ---- each rank has a block
-// -----------------------------------------------------------------------
+// ---- each rank has a block ---------------------------------------------------------------------
 
 /// Sums go over all of a rank's buffer, each rail's share of it in that of the rail. What is only
 /// moved lies in the buffers of the rails at once: nobody reads them any more when a chunk is laid.

@@ -136,22 +136,22 @@ class plane {
     const std::size_t size = block_size(call.type);
     const reducer reduce = is_reduction(call.kind) ? reducer(call.type, call.op) : reducer();
     std::shared_ptr<plane_list> to_rouse;
-    try {
+    std::error_code refused;
+    {
       const std::lock_guard hold(planes_->mutex);
-      if (broken_) return done(broken_);
-      try {
-        const std::size_t pending = planes_->pending.load(std::memory_order_relaxed);
-        planes_->make_room(pending);
-        sequences_[call.order].push(call, size, reduce, done);
-      } catch (...) {
-        // The calls of the other ranks are one ahead from now on.
-        broken_ = std::make_error_code(std::errc::not_enough_memory);
-        return done(broken_);
+      if (!broken_) {
+        try {
+          planes_->make_room(planes_->pending.load(std::memory_order_relaxed));
+          sequences_[call.order].push(call, size, reduce, done);
+          if (planes_->began(call.count * size) && planes_->late.sleeps()) to_rouse = planes_;
+        } catch (...) {
+          // The calls of the other ranks are one ahead from now on.
+          broken_ = std::make_error_code(std::errc::not_enough_memory);
+        }
       }
-      if (planes_->began(call.count * size) && planes_->late.sleeps()) to_rouse = planes_;
-    } catch (...) {
-      return done(std::make_error_code(std::errc::not_enough_memory));
+      refused = broken_;
     }
+    if (refused) return done(refused);
     if (to_rouse) to_rouse->late.rouse();
     engine.started();
   }
@@ -164,7 +164,7 @@ class plane {
         planes_->no_longer_pending(1);
         return true;
       }
-      // No message is begun any more from anybody's memory, or to it.
+      // No message is begun any more from anybody's memory, or to it. Ends what has not begun.
       end_all(make_error_code(errc::closed), planes_->ended);
       return false;
     }
@@ -276,7 +276,8 @@ COHORT_INLINE std::size_t source::test(progress::ready_queue&) {
     const mpi::lock calls(planes_->talking.load(std::memory_order_relaxed) != 0);
     const std::lock_guard hold(planes_->mutex);
     advanced = planes_->advance(false);
-    if (!planes_->ended.empty()) {
+    // Without MPI's lock, after its end, two threads may be here: one tells at a time.
+    if (!planes_->ended.empty() && !planes_->is_telling.load(std::memory_order_acquire)) {
       ended.swap(planes_->ended);
       planes_->ended.swap(planes_->spare);
       planes_->is_telling.store(true, std::memory_order_relaxed);

@@ -221,6 +221,10 @@ class sequence {
   [[nodiscard]] share own_slots() const noexcept;
   [[nodiscard]] node_share direct_share(const pending_call& call, const chunk_of& one,
                                         std::uint64_t number) const;
+  /// Of the calls that have not ended, those of which a chunk has been laid.
+  [[nodiscard]] std::size_t begun() const noexcept {
+    return has_failed_ ? calls_.size() - first_ : entered_ - ended_ + (begin_ != 0 ? 1 : 0);
+  }
   void publish_reduced() noexcept {
     lines_[rank_].reduced.store(++reduced_, std::memory_order_release);
   }

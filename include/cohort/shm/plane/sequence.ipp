@@ -155,7 +155,10 @@ COHORT_INLINE sequence::forgotten sequence::forget(const comm::request_operation
   for (std::size_t i = first_; i < calls_.size(); ++i) {
     pending_call& each = calls_[i];
     if (each.forgotten || !each.done.is_of(op)) continue;
-    if (each.is_direct) return forgotten::never;
+    // Whoever has begun it talks of the caller's memory. Else it goes through a buffer: the
+    // messages are the same.
+    if (each.is_direct && i - first_ < begun()) return forgotten::never;
+    each.is_direct = false;
     each.forgotten = true;
     ++forgotten_;
     return forgotten::here;
@@ -427,12 +430,11 @@ COHORT_INLINE void sequence::copy_out(pending_call& call, const chunk_of& one,
 }
 
 COHORT_INLINE void sequence::fail(std::error_code why, std::vector<ended_call>& ended) {
-  const std::size_t begun = has_failed_ ? calls_.size() : entered_ - ended_ + (begin_ != 0 ? 1 : 0);
   const bool has_messages = between_ && between_->any_under_way();
   std::size_t kept = first_;
   for (std::size_t i = first_; i != calls_.size(); ++i) {
     const pending_call& each = calls_[i];
-    if (has_messages && each.is_direct && i - first_ < begun) {
+    if (has_messages && each.is_direct && i - first_ < begun()) {
       calls_[kept] = each;
       calls_[kept++].failed = why;
     } else if (!each.forgotten) {
