@@ -56,9 +56,10 @@ class plane;
 /// node has, carry a share of each vector between the nodes in messages of MPI. There it takes
 /// all_reduce, reduce and reduce_scatter of what its own loops sum (see below), broadcast,
 /// all_gather, all_to_all and barrier. Where a rank is alone on its node, long vectors that are
-/// summed or broadcast go from and into the caller's memory. Sums are the same on every rank and in every run, and associate node by node. They go on in the looks of
-/// the engine only: a rank that starts a collective and then blocks in a call of MPI that waits for
-/// what another does after the same collective waits for ever.
+/// summed or broadcast go from and into the caller's memory. Sums are the same on every rank and in
+/// every run, and associate node by node. They go on in the looks of the engine only: a rank that
+/// starts a collective and then blocks in a call of MPI that waits for what another does after the
+/// same collective waits for ever.
 ///
 /// It takes all_reduce, reduce, broadcast, all_gather, gather, scatter, reduce_scatter, all_to_all
 /// and barrier, of any number of elements whose type is one block of bytes, with every operation of
