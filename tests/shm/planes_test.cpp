@@ -157,13 +157,14 @@ TEST_CASE("each call through a plane chosen at random", "[shm][hierarchical]") {
     const asio::any_io_executor here = co_await asio::this_coro::executor;
     auto& io = static_cast<asio::io_context&>(asio::query(here, asio::execution::context));
     communicator together(io, {.backend = cohort::backend_choice::mpi});
-    const std::vector<communicator> planes{
-        world,
-        co_await sharing(together, small),
-        co_await sharing(together),
-        co_await sharing(world, small),
-        co_await sharing(world),
-    };
+    std::vector<communicator> planes{world};
+    const std::vector<communicator> over{together, world};
+    for (const communicator& one : over) {
+      communicator in_small_chunks = co_await sharing(one, small);
+      planes.push_back(std::move(in_small_chunks));
+      communicator as_shipped = co_await sharing(one);
+      planes.push_back(std::move(as_shipped));
+    }
     chance chosen(std::uint64_t(layout) + 1, world.rank());
     for (int round = 0; round < 12; ++round) {
       co_await round_of<std::int32_t>(planes, chosen);
