@@ -166,7 +166,7 @@ TEST_CASE("each call through a plane chosen at random", "[shm][hierarchical]") {
       planes.push_back(std::move(as_shipped));
     }
     chance chosen(std::uint64_t(layout) + 1, world.rank());
-    for (int round = 0; round < 12; ++round) {
+    for (int round = 0; round < 5; ++round) {
       co_await round_of<std::int32_t>(planes, chosen);
       co_await round_of<double>(planes, chosen);
       co_await round_of<cohort::bf16>(planes, chosen);
