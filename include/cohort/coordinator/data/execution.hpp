@@ -34,7 +34,7 @@ class basic_execution {
   std::uint64_t newest = 0;  ///< join: log count of this rank's newest data
   std::shared_ptr<size_vector> rows;
   const set_place* here = nullptr;
-  bool is_again = false;  ///< for the same tensors each time: it keeps how they travel
+  bool keeps_layout = false;  ///< the next use has the same tensors, which travel alike
   clock::time_point elected;
   clock::time_point begun;
 
@@ -139,7 +139,7 @@ class basic_execution {
     rows.reset();
     failed_ = {};
     spans_.clear();
-    packs_.reset(is_again);
+    packs_.reset(keeps_layout);
     whole_.reset();
     sizes_.reset();
     device_.reset();

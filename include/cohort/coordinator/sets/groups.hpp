@@ -101,7 +101,7 @@ class persistent_state final : public group_state,
     one.contributors = static_cast<std::uint64_t>(view_.size());
     execution& what = plane_.make(place_);
     what.log_count = number;
-    what.is_again = true;
+    what.keeps_layout = true;
     what.elected = log_.now();
     what.tasks.push_back(&one);
     plane_.push(what);

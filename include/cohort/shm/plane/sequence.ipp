@@ -6,11 +6,9 @@
 
 #include <cohort/core/copy.hpp>
 #include <cohort/core/pack_layout.hpp>
-#include <cohort/mpi/environment.hpp>
 #include <cohort/shm/plane/sequence.hpp>
 
 #include <algorithm>
-#include <sstream>
 #include <string_view>
 #include <system_error>
 
