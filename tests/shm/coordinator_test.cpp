@@ -395,6 +395,29 @@ TEST_CASE("a coordinator without a backend chooses shared memory if its communic
       choosing);
 }
 
+TEST_CASE("a rank that waits for a name goes on with what MPI has", "[shm][coordinator]") {
+  constexpr std::size_t count = std::size_t{1} << 20;
+  cohort_test::on_world(
+      [](cohort::communicator world) -> task {
+        if (world.size() == 1) co_return;
+        cohort::coordinator coord(world);
+        co_await coord.barrier("open");
+        const int last = world.size() - 1;
+        std::vector<int> message(count, world.rank());
+        MPI_Request receive = MPI_REQUEST_NULL;
+        if (world.rank() == last) {
+          MPI_Irecv(message.data(), count, MPI_INT, 0, 1, world.native(), &receive);
+        }
+        co_await coord.barrier("posted");
+        if (world.rank() == 0) MPI_Send(message.data(), count, MPI_INT, last, 1, world.native());
+        co_await coord.barrier("sent");
+        MPI_Wait(&receive, MPI_STATUS_IGNORE);
+        if (world.rank() == last) CHECK(message == std::vector<int>(count, 0));
+        co_await coord.shutdown();
+      },
+      choosing);
+}
+
 TEST_CASE("a coordinator over several nodes chooses what goes between them", "[shm][coordinator]") {
   const auto all = cohort::mpi::comm_ref::world();
   if (all.size() == 1) return;

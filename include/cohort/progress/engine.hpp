@@ -183,6 +183,7 @@ class engine : public asio::execution_context::service {
   [[nodiscard]] bool wants_looks() const { return pending() != 0 || sleep_.attends(); }
 
   static constexpr auto tick_period = std::chrono::milliseconds(50);
+  static constexpr auto progress_period = std::chrono::microseconds(50);
   static inline thread_local engine* lapping_ = nullptr;  // the engine whose lap this thread is in
 
   asio::io_context& io_;
@@ -200,6 +201,7 @@ class engine : public asio::execution_context::service {
   bool beside_others_ = false;  // laps of one look, each followed by another handler
   bool saw_others_ = false;
   clock::time_point last_tick_{};
+  clock::time_point last_progress_{};
 
   relaxed_counter laps_;
   std::atomic<std::uint64_t> rings_{0};

@@ -241,6 +241,9 @@ COHORT_INLINE bool engine::round(unsigned budget) {
 
 COHORT_INLINE void engine::tick() {
   const auto now = sleep_.read_clock();
+  if (now - last_progress_ < progress_period) return;
+  last_progress_ = now;
+  sources_.make_progress();
   if (now - last_tick_ < tick_period) return;
   last_tick_ = now;
   sources_.tick(now);

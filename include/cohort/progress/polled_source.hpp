@@ -169,6 +169,9 @@ class polled_source {
     list(lines);
     text += lines.text();
   }
+  /// About every 50 us while anything in the engine is pending, and at the end of each nap: a
+  /// source whose library works on other things only inside calls of it makes one.
+  virtual void make_progress() {}
   /// Now and then while something is pending: warns about what takes long.
   virtual void tick(steady_clock::time_point now) {
     pending_lines lines(now, stalls_);
@@ -243,6 +246,9 @@ class source_adapter final : public polled_source {
   }
   void describe(std::string& text) override {
     if constexpr (requires { source_.describe(text); }) source_.describe(text);
+  }
+  void make_progress() override {
+    if constexpr (requires { source_.make_progress(); }) source_.make_progress();
   }
   void tick(steady_clock::time_point now) override {
     if constexpr (requires { source_.tick(now); }) source_.tick(now);

@@ -340,6 +340,9 @@ class request_source : public progress::polled_source,
   COHORT_INLINE void leave() override;
   COHORT_INLINE void abandon() override;
   COHORT_INLINE void describe(std::string& text) override;
+  /// A rank that waits for what is not MPI's keeps none that waits for MPI inside it, a send say
+  /// that needs this rank to take its message: MPI goes on only while somebody calls it.
+  COHORT_INLINE void make_progress() override;
   COHORT_INLINE void tick(steady_clock::time_point now) override;
 
   /// Memory of communicators, reused and given back with the context. Takes the guard.

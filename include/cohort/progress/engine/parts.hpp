@@ -142,6 +142,7 @@ class source_list {
   void describe(std::string& text) const {
     for (polled_source* const one : all()) one->describe(text);
   }
+  void make_progress() const { for_each(&polled_source::make_progress); }
   void tick(steady_clock::time_point now) const {
     for (polled_source* const one : all()) one->tick(now);
   }
