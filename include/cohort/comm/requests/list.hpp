@@ -12,8 +12,8 @@
 #include <cohort/progress/operation.hpp>
 #include <cohort/progress/polled_source.hpp>
 
-#include <array>
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
