@@ -107,12 +107,12 @@ asio::awaitable<void> measure(cohort::communicator world, bench::core_distance& 
   std::vector<competitor> competitors;
   competitors.push_back({"MPI_Iallreduce + MPI_Wait", raw(raw_mpi::all_reduce), 0});
   competitors.push_back({"direct, co_await", by(with_cohort::direct, world), 0});
-  competitors.push_back({"named, co_await", by(with_cohort::named, coord), 4});
+  competitors.push_back({"named, co_await", by(with_cohort::named, coord), 1.3});
   competitors.push_back({"named, as_future", by(with_cohort::named_future, coord), 0});
   competitors.push_back({"without a name, co_await", by(with_cohort::unnamed, coord), 0});
   competitors.push_back({"a new name each time", by(with_cohort::new_names, coord), 0});
   competitors.push_back(
-      {"start of a persistent group", by(with_cohort::persistent, group), 1.3, 1});
+      {"start of a persistent group", by(with_cohort::persistent, group), 1.1, 1});
   competitors.push_back({"MPI_Allreduce (blocking)", raw(raw_mpi::blocking_all_reduce), 0});
 
   co_await compare(world, distance, competitors, "x raw", of);

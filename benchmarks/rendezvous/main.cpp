@@ -71,7 +71,7 @@ asio::awaitable<void> measure_trips(cohort::communicator world, bench::core_dist
   trips.push_back({"MPI_Send, MPI_Recv",
                    [&](int n) { return ready(raw_mpi::ping_pong(world.native(), small, n)); }, 0});
   trips.push_back({push_limit != 0 ? "two keys, pushed" : "two keys, pulled",
-                   [&](int n) { return with_cohort::round_trip(step, rank, n); }, 5});
+                   [&](int n) { return with_cohort::round_trip(step, rank, n); }, 4});
   trips.push_back({push_limit != 0 ? "a receive of what has arrived" : "a receive of what is there",
                    [&](int n) { return with_cohort::arrived(world, step, n); }, 0});
   co_await race(world, distance, "round trip of 8 B", std::move(trips), 500, chunks);
