@@ -78,6 +78,9 @@ if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=")
   target_link_libraries(cohort_own_flags INTERFACE $<TARGET_OBJECTS:cohort_keep_loaded>)
   add_dependencies(cohort_own_flags cohort_keep_loaded)
   target_link_options(cohort_own_flags INTERFACE -Wl,--export-dynamic-symbol=dlclose)
+  if(CMAKE_CXX_FLAGS MATCHES "undefined")  # whatever a build leaves out in tests
+    target_compile_options(cohort_compiled PRIVATE -fsanitize=null,alignment)
+  endif()
 endif()
 
 include(CTest)

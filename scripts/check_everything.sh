@@ -13,6 +13,8 @@
 #                    .ci/run has 3 ranks and MPICH
 #   asan-gxx         one test of each layer with g++ and the address sanitizer
 #   tsan-ranks       those with threads under the thread sanitizer on 2 and 4 ranks, gpu.* too
+#   clang-alone      the benchmarks with clang, and the tests of the layers device and nccl with it and
+#                    the real CUDA and NCCL, where those are
 #   real-cuda        all tests for devices with the real CUDA and NCCL and g++
 #   gpu-versions     headers and tests for every version of CUDA and NCCL that is known
 #   mutants          every mutant of the protocol and of the task graph, 20 000 random jobs each
@@ -59,6 +61,15 @@ asan_gxx() {
 tsan_ranks() {
   tests_with openmpi clang++-19 build/ci-tsan tests_threads '^threads$' '^$' --preset tsan \
     "-DCOHORT_TEST_RANKS=2;4" "$unity"
+}
+# On a machine without a device, tests on real libraries check that every rank is told so.
+clang_alone() {
+  local directory=build/everything-clang targets=benchmarks on_gpu=OFF
+  if have_cuda; then targets+=" tests_on_gpu_layers" on_gpu=ON; fi
+  built_with openmpi clang++-19 "$directory" "$targets" "${debug[@]}" -DCOHORT_BUILD_EXAMPLES=OFF \
+    -DCOHORT_BUILD_BENCHMARKS=ON -DCOHORT_TEST_ON_GPU=$on_gpu "-DCOHORT_TEST_RANKS=1;3"
+  [ $on_gpu = OFF ] ||
+    scripts/run_tests.sh "$directory" --no-tests=error -j "$(test_jobs)" -L '^on_gpu_layers$'
 }
 real_cuda() {
   have_cuda || return 0
@@ -152,7 +163,7 @@ long_runs() {
 }
 stress() { ROUNDS=20 scripts/stress.sh . 0; }
 
-known=(all-ranks header-only mpich asan-ranks asan-gxx tsan-ranks real-cuda gpu-versions mutants
+known=(all-ranks header-only mpich asan-ranks asan-gxx tsan-ranks clang-alone real-cuda gpu-versions mutants
   protocol graph fuzz wrong-calls large openings-openmpi openings-mpich long-runs stress)
 wanted=("$@")
 [ $# -gt 0 ] || wanted=("${known[@]}")
