@@ -22,6 +22,7 @@
 #include <cohort/progress/when_all.hpp>
 
 #include "coordinator/support.hpp"
+#include "support/large_message.hpp"
 
 namespace {
 
@@ -396,23 +397,16 @@ TEST_CASE("a coordinator without a backend chooses shared memory if its communic
 }
 
 TEST_CASE("a rank that waits for a name goes on with what MPI has", "[shm][coordinator]") {
-  constexpr std::size_t count = std::size_t{1} << 20;
   cohort_test::on_world(
       [](cohort::communicator world) -> task {
         if (world.size() == 1) co_return;
         cohort::coordinator coord(world);
         co_await coord.barrier("open");
-        const int last = world.size() - 1;
-        std::vector<int> message(count, world.rank());
-        MPI_Request receive = MPI_REQUEST_NULL;
-        if (world.rank() == last) {
-          MPI_Irecv(message.data(), count, MPI_INT, 0, 1, world.native(), &receive);
-        }
+        cohort_test::large_message message;
         co_await coord.barrier("posted");
-        if (world.rank() == 0) MPI_Send(message.data(), count, MPI_INT, last, 1, world.native());
+        message.send();
         co_await coord.barrier("sent");
-        MPI_Wait(&receive, MPI_STATUS_IGNORE);
-        if (world.rank() == last) CHECK(message == std::vector<int>(count, 0));
+        CHECK(message.arrives());
         co_await coord.shutdown();
       },
       choosing);

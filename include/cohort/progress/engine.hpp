@@ -132,7 +132,9 @@ class engine : public asio::execution_context::service {
       if (clock::now() >= until) return done();
       look();
       // The loops of other contexts stand still, which may hold what this one waits for.
-      if (looks % 16 == 0) process::look_at_all();
+      if (looks % 16 != 0) continue;
+      process::look_at_all();
+      sources_.make_progress();
     }
     return true;
   }

@@ -169,8 +169,8 @@ class polled_source {
     list(lines);
     text += lines.text();
   }
-  /// About every 50 us while anything in the engine is pending, and at the end of each nap: a
-  /// source whose library works on other things only inside calls of it makes one.
+  /// About every 50 us while the engine looks, and at the end of each nap: a source whose library
+  /// works on other things only inside calls of it makes one.
   virtual void make_progress() {}
   /// Now and then while something is pending: warns about what takes long.
   virtual void tick(steady_clock::time_point now) {
