@@ -79,7 +79,8 @@ if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=")
   add_dependencies(cohort_own_flags cohort_keep_loaded)
   target_link_options(cohort_own_flags INTERFACE -Wl,--export-dynamic-symbol=dlclose)
   if(CMAKE_CXX_FLAGS MATCHES "undefined")  # whatever a build leaves out in tests
-    target_compile_options(cohort_compiled PRIVATE -fsanitize=null,alignment)
+    set(COHORT_POINTER_CHECKS -fsanitize=null,alignment)
+    target_compile_options(cohort_compiled PRIVATE ${COHORT_POINTER_CHECKS})
   endif()
 endif()
 

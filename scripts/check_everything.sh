@@ -44,7 +44,7 @@ all_ranks() {
 }
 header_only() {
   tests_with openmpi "$gxx" build/everything-header-only all . \
-    '^(tools|compile_fail|consumer)[.]|^protocol[.]' "${debug[@]}" -DCOHORT_TEST_HEADER_ONLY=ON
+    '^(tools|consumer)[.]|^protocol[.]' "${debug[@]}" -DCOHORT_TEST_HEADER_ONLY=ON
 }
 mpich() {
   tests_with mpich "$gxx" build/everything-mpich all . '^tools[.]' \
@@ -68,8 +68,8 @@ clang_alone() {
   if have_cuda; then targets+=" tests_on_gpu_layers" on_gpu=ON; fi
   built_with openmpi clang++-19 "$directory" "$targets" "${debug[@]}" -DCOHORT_BUILD_EXAMPLES=OFF \
     -DCOHORT_BUILD_BENCHMARKS=ON -DCOHORT_TEST_ON_GPU=$on_gpu "-DCOHORT_TEST_RANKS=1;3"
-  [ $on_gpu = OFF ] ||
-    scripts/run_tests.sh "$directory" --no-tests=error -j "$(test_jobs)" -L '^on_gpu_layers$'
+  scripts/run_tests.sh "$directory" --no-tests=error -j "$(test_jobs)" \
+    -L '^(benchmarks|on_gpu_layers)$'
 }
 real_cuda() {
   have_cuda || return 0

@@ -179,7 +179,8 @@ asio::awaitable<void> fuse(cohort::communicator world, bench::core_distance& dis
 
 /// What the coordinator itself costs, for each tensor, over a backend that does nothing.
 asio::awaitable<void> name(cohort::communicator world, bench::core_distance& distance, int turns,
-                           std::size_t number, std::size_t bytes) {
+                           std::size_t number, std::size_t bytes, double by_callback,
+                           double by_future) {
   tensor_set tensors(number, std::vector<float>(bytes / sizeof(float)));
   const auto names = make_names(number);
   const cohort::coordinator coord(world, with_cohort::instant_backend(world.get_executor()));
@@ -194,9 +195,9 @@ asio::awaitable<void> name(cohort::communicator world, bench::core_distance& dis
   all.push_back({"MPI_Iallreduce + MPI_Wait of 8 B",
                  [=] { return ready(raw_mpi::small_all_reduce(comm, 1000)); }});
   all.push_back({"each tensor, callbacks, names prebuilt",
-                 [&] { return each(with_cohort::callbacks(coord, tensors, names)); }, 0.2});
+                 [&] { return each(with_cohort::callbacks(coord, tensors, names)); }, by_callback});
   all.push_back({"each tensor, futures",
-                 [&] { return each(with_cohort::futures(coord, tensors, names)); }, 0.35});
+                 [&] { return each(with_cohort::futures(coord, tensors, names)); }, by_future});
   all.push_back({"the copies by hand, each tensor",
                  [&] { return each(ready(raw_mpi::copied(tensors, std::size_t{1} << 20))); }});
   const auto times = co_await race.run(all, turns);
@@ -234,8 +235,8 @@ asio::awaitable<void> measure(cohort::communicator world, bench::core_distance& 
   if (only == "compression") co_return;
   if (only != "names") co_await fuse(world, distance, turns);
   if (only == "packs") co_return;
-  co_await name(world, distance, turns, 1000, 8);
-  co_await name(world, distance, turns, 4000, 2048);
+  co_await name(world, distance, turns, 1000, 8, 0.2, 0.35);
+  co_await name(world, distance, turns, 4000, 2048, 0.75, 1.1);
 }
 
 }  // namespace

@@ -16,7 +16,6 @@
 #include <cohort/core/log.hpp>
 #include <cohort/mpi/environment.hpp>
 #include <cohort/progress/context.hpp>
-#include <cohort/shm.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -21,3 +21,4 @@
 #include <cohort/comm/operation.hpp>
 #include <cohort/comm/requests/source.hpp>
 #include <cohort/comm/run.hpp>
+#include <cohort/comm/sync_wait.hpp>

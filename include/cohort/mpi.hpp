@@ -29,6 +29,7 @@
 #include <cohort/mpi/native.hpp>
 #include <cohort/mpi/op.hpp>
 #include <cohort/mpi/post.hpp>
+#include <cohort/mpi/progress_request.hpp>
 #include <cohort/mpi/request.hpp>
 #include <cohort/mpi/shared_window.hpp>
 #include <cohort/mpi/topology.hpp>

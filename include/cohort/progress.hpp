@@ -26,4 +26,5 @@
 #include <cohort/progress/handler_operation.hpp>
 #include <cohort/progress/operation.hpp>
 #include <cohort/progress/polled_source.hpp>
+#include <cohort/progress/sync_wait.hpp>
 #include <cohort/progress/when_all.hpp>

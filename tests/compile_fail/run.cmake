@@ -48,7 +48,7 @@ endif()
 list(REMOVE_ITEM INCLUDES "")
 list(TRANSFORM INCLUDES PREPEND "-I")
 execute_process(
-  COMMAND "${COMPILER}" -std=c++20 -DCOHORT_SEPARATE_COMPILATION -fsyntax-only -fdiagnostics-color=never ${no_limit} ${INCLUDES}
+  COMMAND "${COMPILER}" -std=c++20 ${DEFINES} -fsyntax-only -fdiagnostics-color=never ${no_limit} ${INCLUDES}
     "${SOURCE}"
   RESULT_VARIABLE status
   ERROR_VARIABLE output

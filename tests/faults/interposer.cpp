@@ -195,6 +195,12 @@ FAULTS_COVER(Get_count, (const MPI_Status* status, MPI_Datatype datatype, int* c
              (status, datatype, count))
 FAULTS_COVER(Get_elements_x, (const MPI_Status* status, MPI_Datatype datatype, MPI_Count* count),
              (status, datatype, count))
+FAULTS_COVER(Grequest_complete, (MPI_Request request), (request))
+// It posts nothing that an operation waits for.
+FAULTS_COVER(Grequest_start,
+             (MPI_Grequest_query_function * query, MPI_Grequest_free_function* free,
+              MPI_Grequest_cancel_function* cancel, void* state, MPI_Request* made),
+             (query, free, cancel, state, made))
 FAULTS_COVER(Graph_create,
              (MPI_Comm comm_old, int nnodes, const int index[], const int edges[], int reorder,
               MPI_Comm* comm_graph),
@@ -346,6 +352,8 @@ FAULTS_COVER(Op_create, (MPI_User_function * function, int commute, MPI_Op* op),
 FAULTS_COVER(Op_free, (MPI_Op * op), (op))
 FAULTS_COVER(Query_thread, (int* provided), (provided))
 FAULTS_COVER(Request_free, (MPI_Request * request), (request))
+FAULTS_COVER(Request_get_status, (MPI_Request request, int* flag, MPI_Status* status),
+             (request, flag, status))
 FAULTS_COVER(Test_cancelled, (const MPI_Status* status, int* flag), (status, flag))
 FAULTS_COVER(Testany,
              (int count, MPI_Request requests[], int* index, int* flag, MPI_Status* status),

@@ -421,12 +421,12 @@ TEST_CASE("a rank that waits in shared memory goes on with what MPI has", "[shm]
   const auto before = world.stats().by_backend.operations;
   cohort_test::large_message awaited;
   cohort_test::run(io, cohort::barrier(world));
-  awaited.send();
+  CHECK(awaited.send());
   cohort_test::run(io, cohort::barrier(world));
   CHECK(awaited.arrives());
   cohort_test::large_message in_place;
   cohort_test::run(io, cohort::barrier(world));
-  in_place.send();
+  CHECK(in_place.send());
   std::vector<int> ones(100, 1);
   // A future that goes waits in place, for it has borrowed the vector.
   static_cast<void>(cohort::all_reduce(world, ones, op::sum, as_future));

@@ -404,7 +404,7 @@ TEST_CASE("a rank that waits for a name goes on with what MPI has", "[shm][coord
         co_await coord.barrier("open");
         cohort_test::large_message message;
         co_await coord.barrier("posted");
-        message.send();
+        CHECK(message.send());
         co_await coord.barrier("sent");
         CHECK(message.arrives());
         co_await coord.shutdown();

@@ -10,6 +10,8 @@
 #include <cohort/progress/backoff.hpp>
 
 #include <algorithm>
+#include <atomic>
+#include <concepts>
 #include <cstddef>
 #include <exception>
 #include <memory>
@@ -68,6 +70,29 @@ inline void rethrow_t::fail(std::exception_ptr error) {
   std::rethrow_exception(std::move(error));
 }
 
+namespace progress {
+
+/// Whether a thread of the library runs the loop of a context.
+class own_thread final : public asio::execution_context::service {
+ public:
+  using key_type = own_thread;
+  static inline asio::execution_context::id id;
+  explicit own_thread(asio::execution_context& context) : service(context) {}
+
+  void set(bool runs) noexcept { runs_.store(runs); }
+  template <std::derived_from<asio::execution_context> Context>
+  [[nodiscard]] static bool runs(Context& context) {
+    return asio::has_service<own_thread>(context) &&
+           asio::use_service<own_thread>(context).runs_.load();
+  }
+
+ private:
+  void shutdown() override {}
+  std::atomic<bool> runs_{false};
+};
+
+}  // namespace progress
+
 /// Runs an `io_context` on a thread while it lives, so that communication moves while the program's
 /// own threads compute. Make communicators on `context()`; completions of operations that name
 /// another executor arrive there.
@@ -77,7 +102,11 @@ inline void rethrow_t::fail(std::exception_ptr error) {
 /// An exception that a handler throws ends the program, as it does in any thread.
 class progress_thread {
  public:
-  progress_thread() : work_(asio::make_work_guard(io_)), thread_([this] { io_.run(); }) {}
+  progress_thread() : work_(asio::make_work_guard(io_)) {
+    own_ = &asio::use_service<progress::own_thread>(io_);
+    own_->set(true);
+    thread_ = std::thread([this] { io_.run(); });
+  }
   /// Lets what is in flight finish, then joins the thread.
   ~progress_thread() { join(); }
   progress_thread(const progress_thread&) = delete;
@@ -92,11 +121,13 @@ class progress_thread {
   void join() {
     work_.reset();
     if (thread_.joinable()) thread_.join();
+    own_->set(false);
   }
 
  private:
   asio::io_context io_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
+  progress::own_thread* own_ = nullptr;  // of the context
   std::thread thread_;
 };
 

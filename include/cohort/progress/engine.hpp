@@ -120,6 +120,11 @@ class engine : public asio::execution_context::service {
   /// What it uses of the loop; for operations whose handlers live elsewhere.
   [[nodiscard]] detail::event_loop& loop() const noexcept { return *loop_; }
 
+  /// Inside a lap: it ends with this delivery, because somebody waits for the loop's turn to end.
+  void end_lap() noexcept {
+    if (lapping_ == this) ends_lap_ = true;
+  }
+
   /// One look at every source from inside a computation. Runs no handler.
   void look();
 
@@ -202,6 +207,7 @@ class engine : public asio::execution_context::service {
   unsigned laps_beside_others_ = 0;
   bool beside_others_ = false;  // laps of one look, each followed by another handler
   bool saw_others_ = false;
+  bool ends_lap_ = false;
   clock::time_point last_tick_{};
   clock::time_point last_progress_{};
 

@@ -177,6 +177,7 @@ COHORT_INLINE void engine::lap() try {
   if (!is_at_home()) home_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   process::failure_over();  // an exception that was on its way has arrived
   sleep_.get_up();
+  ends_lap_ = false;
   if (beside_others_) {
     round(1);
     if (ready_.empty()) {
@@ -194,7 +195,7 @@ COHORT_INLINE void engine::lap() try {
       const bool more = round(pace_.long_round());
       tick();
       // With operations still ready the loop has its turn without the nested call.
-      if (!more || !ready_.empty()) break;
+      if (!more || !ready_.empty() || ends_lap_) break;
       if (events_ == events_before) {  // only looks: this is what they cost
         if (n > 0) pace_.looks_took(coarse_now() - before, options_);
         if (!sleep_.spins()) break;
@@ -223,6 +224,8 @@ COHORT_INLINE bool engine::round(unsigned budget) {
     if (handed_in_.has_any()) handed_in_.move_to(ready_);
     while (!ready_.empty()) {
       ready_.pop()->deliver();
+      if (ends_lap_) [[unlikely]]
+        return true;
       // A chain of handlers that compute must not keep timers and sockets waiting for long.
       if (++deliveries % 16 == 0) {
         const auto before = coarse_now();
@@ -243,7 +246,7 @@ COHORT_INLINE void engine::tick() {
   const auto now = sleep_.read_clock();
   if (now - last_progress_ < progress_period) return;
   last_progress_ = now;
-  sources_.make_progress();
+  if (pending() != 0) sources_.make_progress();
   if (now - last_tick_ < tick_period) return;
   last_tick_ = now;
   sources_.tick(now);

@@ -12,7 +12,6 @@
 #include <cohort/progress/operation.hpp>
 #include <cohort/progress/polled_source.hpp>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -293,12 +292,6 @@ class request_list : public request_counts {
     return {operations_.get(), count_};
   }
   [[nodiscard]] const std::vector<request_operation*>& probing() const noexcept { return probing_; }
-  /// Whether a look calls MPI.
-  [[nodiscard]] bool asks_mpi() const noexcept {
-    return count_ != 0 || std::any_of(probes_.begin(), probes_.end(), [](const probe& one) {
-             return one.kind != probe_kind::elsewhere;
-           });
-  }
   /// Notes the outcome of one request or probe of `op`.
   void took(request_operation& op, int error_of_request) noexcept;
 

@@ -17,6 +17,7 @@
 #include <cohort/mpi/error.hpp>
 #include <cohort/mpi/lock.hpp>
 #include <cohort/mpi/native.hpp>
+#include <cohort/mpi/progress_request.hpp>
 #include <cohort/progress/doorbell.hpp>
 #include <cohort/progress/engine.hpp>
 #include <cohort/progress/polled_source.hpp>
@@ -369,6 +370,7 @@ class request_source : public progress::polled_source,
   progress::engine& engine_;
   source_lock lock_;
   bool lap_owns_ = false;  // written while the lock is held
+  mpi::progress_request progress_;
   std::vector<std::unique_ptr<communicator_state>> states_;
   std::vector<communicator_state*> free_states_;
   source_bell bell_;

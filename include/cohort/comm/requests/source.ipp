@@ -67,6 +67,10 @@ request_source::request_source(Context& context)
 
 COHORT_INLINE request_source::~request_source() {
   engine_.detach(this);
+  {
+    const guard hold(*this);
+    progress_.reset();
+  }
   states_.clear();  // they use what is declared after them
 }
 
@@ -269,13 +273,9 @@ COHORT_INLINE void request_source::describe(std::string& text) {
 }
 
 COHORT_INLINE void request_source::make_progress() {
-  if (engine_.pending() == 0 || usable() != errc{}) return;
+  if (usable() != errc{}) return;
   const guard hold(*this);
-  if (asks_mpi()) return;  // each look makes progress
-  // For a message that nobody sends: where it finds one, Open MPI makes no progress.
-  constexpr int last_tag = 32767;
-  int found = 0;
-  MPI_Iprobe(0, last_tag, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE);
+  if (operations().empty()) progress_.make_progress();  // else each look does
 }
 
 COHORT_INLINE void request_source::tick(steady_clock::time_point now) {

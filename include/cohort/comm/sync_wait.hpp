@@ -1,0 +1,37 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// `sync_wait` on the loop of a communicator.
+///
+/// \code
+/// std::vector<float> gradient(1000);  // in a function that is no coroutine
+/// cohort::sync_wait(world, cohort::barrier(world));
+/// auto sum = cohort::all_reduce(world, gradient, cohort::op::sum, cohort::as_future);
+/// cohort::poll(world);  // now and then, while it computes something
+/// cohort::sync_wait(world, std::move(sum));
+/// \endcode
+
+#include <cohort/comm/communicator.hpp>
+#include <cohort/core/asio.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/progress/sync_wait.hpp>
+
+#include <utility>
+
+namespace cohort {
+
+/// `sync_wait` on the loop that `on` was made on. *Errors*: also errc::invalid_communicator;
+/// errc::finalized, errc::not_initialized and errc::wrong_thread where MPI must not be called here.
+template <class T>
+T sync_wait(const communicator& on, asio::awaitable<T>&& work) {
+  if (!on) throw error(errc::invalid_communicator, "sync_wait");
+  asio::io_context& io = on.state()->engine.context();
+  if (const errc bad = on.state()->source.usable();
+      bad != errc{} && !progress::own_thread::runs(io)) {
+    throw error(bad, "sync_wait");
+  }
+  return sync_wait(io, std::move(work));
+}
+
+}  // namespace cohort

@@ -1,0 +1,165 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+// Code that is no coroutine waits for one.
+
+#include <cohort/progress.hpp>
+#include <cohort/testing.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "support/catch.hpp"
+
+namespace sync_wait_test {
+
+using namespace std::chrono_literals;
+using cohort::as_future;
+using cohort::sync_wait;
+using cohort::testing::manual_source;
+using task = asio::awaitable<void>;
+
+/// Ends after a turn of the loop at least.
+asio::awaitable<std::unique_ptr<int>> later(int value) {
+  co_await asio::post(co_await asio::this_coro::executor, asio::use_awaitable);
+  if (value < 0) throw std::runtime_error("negative");
+  co_return std::make_unique<int>(value);
+}
+task nap(std::chrono::microseconds time) {
+  asio::steady_timer timer(co_await asio::this_coro::executor, time);
+  co_await timer.async_wait(asio::use_awaitable);
+}
+
+/// Starts an operation, completes it from a timer, and awaits it.
+task completed_later(manual_source& source, int id) {
+  auto pending = source.start(id, as_future);
+  co_await nap(50us);
+  source.complete(id);
+  co_await std::move(pending);
+}
+
+}  // namespace sync_wait_test
+
+TEST_CASE("sync_wait returns what the coroutine returns, as often as it is called") {
+  using namespace sync_wait_test;
+  asio::io_context io;
+  for (int i = 0; i < 100; ++i) {
+    const auto got = sync_wait(io, later(i));
+    CHECK(*got == i);
+  }
+  sync_wait(io, nap(10us));
+  CHECK_THROWS_AS(sync_wait(io, later(-1)), std::runtime_error);
+  CHECK(*sync_wait(io, later(7)) == 7);
+}
+
+TEST_CASE("sync_wait takes a future, and leaves alone what else is pending") {
+  using namespace sync_wait_test;
+  asio::io_context io;
+  manual_source source(io);
+  auto first = source.start(1, as_future);
+  auto second = source.start(2, as_future);
+  auto third = source.start(3, as_future);
+  source.complete(1);
+  sync_wait(io, std::move(first));
+  CHECK_FALSE(second.is_ready());
+  source.complete(3);
+  sync_wait(io, completed_later(source, 4));
+  CHECK(third.is_ready());
+  sync_wait(io, std::move(third));
+  source.complete(2, std::make_error_code(std::errc::io_error));
+  CHECK_THROWS_AS(sync_wait(io, std::move(second)), std::system_error);
+  CHECK(source.pending() == 0);
+}
+
+TEST_CASE("sync_wait inside a handler of its loop is an error, and not a deadlock") {
+  using namespace sync_wait_test;
+  asio::io_context io;
+  std::error_code end;
+  const auto inside = [&]() -> task {
+    try {
+      sync_wait(io, nap(1us));
+    } catch (const std::system_error& why) {
+      end = why.code();
+    }
+    co_return;
+  };
+  sync_wait(io, inside());
+  CHECK(end == std::errc::resource_deadlock_would_occur);
+
+  asio::io_context other;  // whose loop may run here meanwhile
+  const auto in_another = [&]() -> asio::awaitable<int> { co_return *sync_wait(other, later(5)); };
+  CHECK(sync_wait(io, in_another()) == 5);
+}
+
+TEST_CASE("a context that is stopped ends sync_wait, and the next one goes on") {
+  using namespace sync_wait_test;
+  asio::io_context io;
+  manual_source source(io);
+  auto pending = source.start(1, as_future);
+  const auto stops = [&]() -> task {
+    co_await nap(10us);
+    io.stop();
+    co_await std::move(pending);
+  };
+  std::error_code end;
+  try {
+    sync_wait(io, stops());
+  } catch (const std::system_error& why) {
+    end = why.code();
+  }
+  CHECK(end == cohort::errc::engine_stopped);
+  source.complete(1);
+  CHECK(*sync_wait(io, later(3)) == 3);
+}
+
+TEST_CASE("what another handler throws comes out of sync_wait") {
+  using namespace sync_wait_test;
+  asio::io_context io;
+  asio::post(io, [] { throw std::logic_error("of another"); });
+  CHECK_THROWS_AS(sync_wait(io, nap(1h)), std::logic_error);
+  CHECK(*sync_wait(io, later(3)) == 3);
+}
+
+TEST_CASE("where a thread of the library runs the loop, sync_wait sleeps") {
+  using namespace sync_wait_test;
+  cohort::progress_thread thread;
+  manual_source source(thread.context());
+  for (int i = 0; i < 100; ++i) {
+    std::thread::id where;
+    const auto note = [&]() -> task {
+      co_await completed_later(source, 1);
+      where = std::this_thread::get_id();
+    };
+    sync_wait(thread.context(), note());
+    CHECK(where != std::this_thread::get_id());
+  }
+  thread.join();
+  CHECK(*sync_wait(thread.context(), later(1)) == 1);
+}
+
+TEST_CASE("several threads wait in one loop, beside one that runs it") {
+  using namespace sync_wait_test;
+  asio::io_context io;
+  manual_source source(io);
+  auto work = asio::make_work_guard(io);
+  std::thread runs([&] { io.run(); });
+  std::atomic<int> done = 0;
+  std::vector<std::thread> waiting;
+  for (int t = 0; t < 3; ++t) {
+    waiting.emplace_back([&, t] {
+      for (int i = 0; i < 30; ++i) {
+        sync_wait(io, completed_later(source, t));
+        done += *sync_wait(io, later(1));
+      }
+    });
+  }
+  for (std::thread& each : waiting) each.join();
+  work.reset();
+  runs.join();
+  CHECK(done == 90);
+}
