@@ -5,6 +5,7 @@
 #include "support/statistics.hpp"
 
 #include <cohort/collectives/all_reduce.hpp>
+#include <cohort/comm.hpp>
 #include <cohort/p2p/recv.hpp>
 #include <cohort/p2p/send.hpp>
 #include <cohort/progress/future.hpp>
@@ -70,6 +71,15 @@ asio::awaitable<double> callback_all_reduce(cohort::communicator world, buffer v
   const auto run = [&](auto done) { chain(world, values, rounds, std::move(done))({}); };
   co_await asio::async_initiate<const asio::use_awaitable_t<>, void()>(run, asio::use_awaitable);
   co_return bench::nanoseconds_since(start) / rounds;
+}
+
+double sync_wait_all_reduce(const cohort::communicator& world, buffer values, int rounds) {
+  const auto once = [](cohort::communicator on, buffer of) -> asio::awaitable<void> {
+    co_await cohort::all_reduce(on, of, cohort::op::max);
+  };
+  const auto start = bench::clock::now();
+  for (int i = 0; i < rounds; ++i) cohort::sync_wait(world, once(world, values));
+  return bench::nanoseconds_since(start) / rounds;
 }
 
 asio::awaitable<double> ping_pong(cohort::communicator world, buffer values, int rounds) {

@@ -26,5 +26,7 @@ asio::awaitable<double> await_adasum(cohort::communicator world, buffer values, 
 asio::awaitable<double> future_all_reduce(cohort::communicator world, buffer values, int rounds);
 asio::awaitable<double> callback_all_reduce(cohort::communicator world, buffer values, int rounds);
 asio::awaitable<double> ping_pong(cohort::communicator world, buffer values, int rounds);
+/// A coroutine with one all_reduce at a time, on a loop that nobody runs.
+double sync_wait_all_reduce(const cohort::communicator& world, buffer values, int rounds);
 
 }  // namespace with_cohort

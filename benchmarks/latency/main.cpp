@@ -100,11 +100,20 @@ asio::awaitable<void> measure_all(cohort::communicator world, bench::core_distan
                           crowded ? 0 : 1.25};
   const competitor callback{"callback", awaited(with_cohort::callback_all_reduce), 0};
   const competitor blocking{"MPI_Allreduce (blocking)", raw(raw_mpi::blocking_all_reduce), 0};
+  asio::io_context apart;
+  const cohort::communicator elsewhere(apart);
+  const competitor in_plain_code{
+      "sync_wait of a coroutine",
+      [&](std::vector<double>& buffer, int rounds) {
+        return ready(with_cohort::sync_wait_all_reduce(elsewhere, buffer, rounds));
+      },
+      0};
   std::vector<competitor> small;
   small.push_back(iallreduce);
   small.push_back(co_awaited);
   small.push_back(future);
   small.push_back(callback);
+  small.push_back(in_plain_code);
   small.push_back(blocking);
   co_await race.run("all_reduce 8 B", small, 1, crowded ? 200 : 1000, chosen.chunks);
   if (chosen.small_only || crowded) co_return;
