@@ -123,8 +123,8 @@ endfunction()
 # cohort_add_gpu_test(<layer>.<theme> SOURCES <file>... LAYERS <layer>... [LABELS <label>...])
 #
 # A test with the real CUDA and NCCL and a device for each rank, with the label `on_gpu`. Those of the
-# layers have the label `on_gpu_layers` too, which is what the step clang-alone
-# of scripts/check_everything.sh builds. ctest counts it as skipped on more ranks than there are devices.
+# layers have the label `on_gpu_layers` too, which is what the step clang-alone of
+# scripts/check_everything.sh builds. ctest counts it as skipped on more ranks than there are devices.
 function(cohort_add_gpu_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LAYERS;LABELS")
   cohort_add_test(${name} LAYERS ${arg_LAYERS} NO_MAIN LABELS on_gpu ${arg_LABELS} SOURCES ${arg_SOURCES})
