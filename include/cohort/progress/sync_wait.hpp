@@ -27,52 +27,29 @@
 #include <cohort/core/error.hpp>
 #include <cohort/progress/context.hpp>
 #include <cohort/progress/engine.hpp>
+#include <cohort/progress/future.hpp>
 
-#include <atomic>
 #include <chrono>
 #include <concepts>
-#include <exception>
-#include <memory>
-#include <optional>
 #include <system_error>
-#include <type_traits>
 #include <utility>
 
 namespace cohort {
 
 namespace progress::detail {
 
-/// What a coroutine leaves to the thread that waits for it; theirs together, for the thread may go
-/// on before the coroutine has ended, with an exception.
+/// The lap in which `work` ends, ends with it, for somebody waits for the loop's turn to end.
 template <class T>
-class waited_for {
- public:
-  explicit waited_for(engine& of) noexcept : engine_(of) {}
-
-  [[nodiscard]] bool is_done() const noexcept { return done_.load(std::memory_order_acquire); }
-  void sleep_until_done() const noexcept { done_.wait(false, std::memory_order_acquire); }
-  T take() {
-    if (error_) std::rethrow_exception(std::move(error_));
-    if constexpr (!std::is_void_v<T>) return std::move(*value_);
-  }
-
-  template <class... Value>
-  void end(std::exception_ptr why, Value&&... value) {
-    if (!why) value_.emplace(std::forward<Value>(value)...);
-    error_ = std::move(why);
-    done_.store(true, std::memory_order_release);
-    done_.notify_all();
-    engine_.end_lap();
-  }
-
- private:
-  struct nothing {};
-
-  engine& engine_;
-  std::atomic<bool> done_{false};
-  std::exception_ptr error_;
-  std::optional<std::conditional_t<std::is_void_v<T>, nothing, T>> value_;
-};
+asio::awaitable<T> last_in_lap(engine& of, asio::awaitable<T> work) {
+  struct lap_end {
+    explicit lap_end(engine& lapping) noexcept : of(lapping) {}
+    lap_end(const lap_end&) = delete;
+    ~lap_end() { of.end_lap(); }
+    engine& of;
+  };
+  const lap_end with_this(of);
+  co_return co_await std::move(work);
+}
 
 }  // namespace progress::detail
 
@@ -85,35 +62,25 @@ class waited_for {
 /// `co_await` is what you want; errc::engine_stopped where somebody stops the context first. What
 /// another handler throws, as `cohort::rethrow` does, comes out of here as it comes out of
 /// `io.run()`. After these `work` is still in flight. *Cancellation*: that of `work`, by a deadline
-/// say. *Cost*: two coroutine frames and two turns of the loop.
+/// say. *Cost*: four coroutine frames, two turns of the loop.
 template <std::same_as<asio::io_context> Context, class T>
 T sync_wait(Context& io, asio::awaitable<T>&& work) {
   if (io.get_executor().running_in_this_thread()) {
     throw std::system_error(std::make_error_code(std::errc::resource_deadlock_would_occur),
                             "sync_wait in a handler of its own loop");
   }
-  const auto state = std::make_shared<progress::detail::waited_for<T>>(use_engine(io));
-  if constexpr (std::is_void_v<T>) {
-    asio::co_spawn(io, std::move(work),
-                   [state](std::exception_ptr why) { state->end(std::move(why)); });
-  } else {
-    asio::co_spawn(io, std::move(work), [state](std::exception_ptr why, T value) {
-      state->end(std::move(why), std::move(value));
-    });
-  }
-  if (progress::own_thread::runs(io)) {
-    state->sleep_until_done();
-    return state->take();
-  }
+  auto done =
+      asio::co_spawn(io, progress::detail::last_in_lap(use_engine(io), std::move(work)), as_future);
+  if (progress::own_thread::runs(io)) return done.get();
   if (io.stopped()) io.restart();
-  while (!state->is_done()) {
+  while (!done.is_ready()) {
     if (io.poll_one() != 0) continue;
     // Not for ever: another thread that runs the loop may take the last handler.
-    if (io.run_one_for(std::chrono::milliseconds(50)) == 0 && io.stopped() && !state->is_done()) {
+    if (io.run_one_for(std::chrono::milliseconds(50)) == 0 && io.stopped() && !done.is_ready()) {
       throw error(errc::engine_stopped, "sync_wait: the loop has ended first");
     }
   }
-  return state->take();
+  return done.get();
 }
 
 }  // namespace cohort
