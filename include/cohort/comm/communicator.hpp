@@ -69,6 +69,7 @@ struct communicator_statistics {
 namespace comm {
 
 class creation;
+class mpi_blocking;  // comm/detail/mpi_blocking.hpp
 class cross_rank_check;
 class doorbells;
 
@@ -107,6 +108,7 @@ class communicator_state {
   int peers = 0;    ///< ranks that messages can go to: of the other group in an intercommunicator
   int max_tag = 0;  ///< MPI's limit
   std::shared_ptr<any_backend> backend;
+  mpi_blocking* blocks = nullptr;          ///< that backend, if it is one
   std::shared_ptr<const doorbells> bells;  ///< of the communicator this one was derived from
   std::vector<int> bell_ranks;             ///< this one's ranks there; empty: the same
   std::atomic<std::uint64_t> generation{0};
@@ -135,6 +137,7 @@ class communicator_state {
     const request_source::guard hold(source);
     choosing = backend_choosing::over;
     offer.reset();
+    blocks = nullptr;
     backend.swap(by);
   }
 

@@ -30,6 +30,7 @@
 #include <cohort/comm/communicator.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/devices.hpp>
+#include <cohort/progress/blocking.hpp>
 
 #include <array>
 #include <concepts>
@@ -323,6 +324,9 @@ struct start_operation {
   void operator()(Handler&& handler, communicator_ref comm, Body&& body) const;
 };
 
+template <class Body>
+auto run_blocking(const communicator& comm, Body&& body);
+
 /// What a token completes with. An awaitable throws what it is given, and what it is to say is
 /// which operation has failed, with what values, so it gets an exception in place of the code.
 template <class Token, class Signature>
@@ -347,8 +351,9 @@ auto initiate(const communicator& comm, Body&& body, Token& token) {
     static_assert(
         requires { sizeof(staged_body<Body>); },
         "device memory in a verb of MPI: include <cohort/staging.hpp>");
-    return asio::async_initiate<Token, signature>(detail::start_operation<signature>{}, token,
-                                                  comm.ref(), staged_body<Body>(std::move(body)));
+    return initiate(comm, staged_body<Body>(std::move(body)), token);
+  } else if constexpr (std::is_same_v<std::remove_cvref_t<Token>, blocking_t>) {
+    return detail::run_blocking(comm, std::move(body));
   } else {
     return asio::async_initiate<Token, signature>(detail::start_operation<signature>{}, token,
                                                   comm.ref(), std::move(body));
@@ -358,6 +363,7 @@ auto initiate(const communicator& comm, Body&& body, Token& token) {
 }  // namespace cohort::comm
 
 #include <cohort/comm/make_communicator.hpp>
+#include <cohort/comm/requests/blocking_operation.hpp>
 #include <cohort/comm/requests/source.hpp>
 #include <cohort/comm/requests/typed_operation.hpp>
 

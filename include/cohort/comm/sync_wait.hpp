@@ -21,17 +21,28 @@
 
 namespace cohort {
 
+namespace comm {
+
+/// Throws what stands in the way.
+[[nodiscard]] inline asio::io_context& loop_to_wait_on(const communicator& on) {
+  if (!on) throw error(errc::invalid_communicator, "sync_wait");
+  const progress::engine& engine = on.state()->engine;
+  const errc bad = engine.has_own_thread() ? errc{} : on.state()->source.usable();
+  if (bad != errc{}) throw error(bad, "sync_wait");
+  return engine.context();
+}
+
+}  // namespace comm
+
 /// `sync_wait` on the loop that `on` was made on. *Errors*: also errc::invalid_communicator;
 /// errc::finalized, errc::not_initialized and errc::wrong_thread where MPI must not be called here.
 template <class T>
 T sync_wait(const communicator& on, asio::awaitable<T>&& work) {
-  if (!on) throw error(errc::invalid_communicator, "sync_wait");
-  asio::io_context& io = on.state()->engine.context();
-  if (const errc bad = on.state()->source.usable();
-      bad != errc{} && !progress::own_thread::runs(io)) {
-    throw error(bad, "sync_wait");
-  }
-  return sync_wait(io, std::move(work));
+  return sync_wait(comm::loop_to_wait_on(on), std::move(work));
+}
+template <class T>
+T sync_wait(const communicator& on, future<T>&& work) {
+  return sync_wait(comm::loop_to_wait_on(on), std::move(work));
 }
 
 }  // namespace cohort

@@ -108,6 +108,10 @@ struct recv_body : comm::body_over<std::tuple<comm::argument<Buffer>>, status> {
   [[nodiscard]] int peer() const noexcept { return in.source; }
   int post(comm::poster& post) { return in.post(post); }
   bool advance(comm::poster& post) { return in.advance(post); }
+  int block(MPI_Comm on, MPI_Status& result) {
+    const mpi::layout into(in.data.view());
+    return MPI_Recv(into.data(), into.int_count(), into.type(), in.source, in.tag, on, &result);
+  }
   auto finish(std::error_code, const comm::outcome_of_requests& outcome) {
     return std::tuple_cat(std::tuple<status>(in.status_of(outcome)), in.data.take());
   }

@@ -71,6 +71,13 @@ struct send_body : comm::body_over<std::tuple<comm::argument<Buffer>>> {
         call(from.data(), from.count(), from.type(), destination, tag, post.native(), &request),
         request);
   }
+  int block(MPI_Comm on, MPI_Status&) {
+    const mpi::layout from(data.view());
+    constexpr auto call = Mode == send_mode::standard      ? &MPI_Send
+                          : Mode == send_mode::synchronous ? &MPI_Ssend
+                                                           : &MPI_Rsend;
+    return call(from.data(), from.int_count(), from.type(), destination, tag, on);
+  }
   auto finish(std::error_code, const comm::outcome_of_requests&) { return data.take(); }
   template <class Self, class Visit>
   static void each_buffer(Self& self, Visit visit) {

@@ -8,6 +8,7 @@
 #include <cohort/core/asio.hpp>
 #include <cohort/core/process.hpp>
 #include <cohort/progress/backoff.hpp>
+#include <cohort/progress/own_thread.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -69,29 +70,6 @@ inline void rethrow_t::fail(std::exception_ptr error) {
   process::drain_all(process::failure_time_left(progress::engine_options().drain_after_failure));
   std::rethrow_exception(std::move(error));
 }
-
-namespace progress {
-
-/// Whether a thread of the library runs the loop of a context.
-class own_thread final : public asio::execution_context::service {
- public:
-  using key_type = own_thread;
-  static inline asio::execution_context::id id;
-  explicit own_thread(asio::execution_context& context) : service(context) {}
-
-  void set(bool runs) noexcept { runs_.store(runs); }
-  template <std::derived_from<asio::execution_context> Context>
-  [[nodiscard]] static bool runs(Context& context) {
-    return asio::has_service<own_thread>(context) &&
-           asio::use_service<own_thread>(context).runs_.load();
-  }
-
- private:
-  void shutdown() override {}
-  std::atomic<bool> runs_{false};
-};
-
-}  // namespace progress
 
 /// Runs an `io_context` on a thread while it lives, so that communication moves while the program's
 /// own threads compute. Make communicators on `context()`; completions of operations that name

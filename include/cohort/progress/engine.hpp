@@ -10,6 +10,7 @@
 #include <cohort/progress/backoff.hpp>
 #include <cohort/progress/engine/parts.hpp>
 #include <cohort/progress/operation.hpp>
+#include <cohort/progress/own_thread.hpp>
 #include <cohort/progress/polled_source.hpp>
 
 #include <atomic>
@@ -19,6 +20,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -128,6 +130,8 @@ class engine : public asio::execution_context::service {
   /// One look at every source from inside a computation. Runs no handler.
   void look();
 
+  class in_place;
+
   /// Looks in place until `done()` or until `bound` has passed, running no handler; returns
   /// `done()`. For destructors and for the end of a context.
   template <class Predicate>
@@ -158,6 +162,12 @@ class engine : public asio::execution_context::service {
   /// True once the context is being destroyed: no lap follows, so wait in place.
   [[nodiscard]] bool stopped() const noexcept { return sleep_.stopped(); }
 
+  /// Whether this thread is in a handler of the loop.
+  [[nodiscard]] bool is_in_handler() const noexcept {
+    return lapping_ == this || get_executor().running_in_this_thread();
+  }
+  /// Whether a `progress_thread` runs the loop.
+  [[nodiscard]] bool has_own_thread() const noexcept { return own_thread_->runs(); }
   /// Whether this thread is the one that has run its loop last, or has made it.
   [[nodiscard]] bool is_at_home() const noexcept {
     return home_.load(std::memory_order_relaxed) == std::this_thread::get_id();
@@ -171,11 +181,23 @@ class engine : public asio::execution_context::service {
  private:
   template <class Engine, class Context>
   friend class detail::asio_loop;
-  struct lap_scope {
-    explicit lap_scope(engine* self) noexcept : outer(lapping_) { lapping_ = self; }
-    ~lap_scope() { lapping_ = outer; }
+  enum class lap_state : std::uint8_t {
+    free,
+    taken,
+    missed  ///< and the loop had a turn for one meanwhile
+  };
+  /// This thread laps, and no other.
+  class lap_scope {
+   public:
+    /// Not if another thread does, and then `otherwise` is noted: taken, or missed.
+    lap_scope(engine& of, lap_state otherwise) noexcept;
+    ~lap_scope();
     lap_scope(const lap_scope&) = delete;
-    engine* outer;
+    [[nodiscard]] explicit operator bool() const noexcept { return of_ != nullptr; }
+
+   private:
+    engine* of_ = nullptr;
+    engine* outer_;
   };
 
   COHORT_INLINE void shutdown() override;
@@ -183,6 +205,9 @@ class engine : public asio::execution_context::service {
 
   void lap();
   bool round(unsigned budget);
+  void be_at_home() noexcept {
+    if (!is_at_home()) home_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  }
   void tick();
   void end_of_lap();
   void nap_over();
@@ -192,6 +217,7 @@ class engine : public asio::execution_context::service {
   static constexpr auto tick_period = std::chrono::milliseconds(50);
   static constexpr auto progress_period = std::chrono::microseconds(50);
   static inline thread_local engine* lapping_ = nullptr;  // the engine whose lap this thread is in
+  static inline thread_local engine* waits_for_ = nullptr;  // the one that it waits in place for
 
   asio::io_context& io_;
   std::unique_ptr<detail::event_loop> loop_;
@@ -210,6 +236,11 @@ class engine : public asio::execution_context::service {
   bool ends_lap_ = false;
   clock::time_point last_tick_{};
   clock::time_point last_progress_{};
+
+  std::atomic<lap_state> lap_state_{lap_state::free};
+  std::atomic<bool> is_run_elsewhere_{
+      false};                     // the last lap was of a thread that waits for nothing
+  const own_thread* own_thread_;  // of the context
 
   relaxed_counter laps_;
   std::atomic<std::uint64_t> rings_{0};
@@ -233,6 +264,45 @@ class engine : public asio::execution_context::service {
     engine* owner_ = nullptr;
   };
   in_flight_hook in_flight_;
+};
+
+/// A thread that waits in place, outside of the loop: it laps itself for as long as the engine
+/// spins, and then runs the loop. Where the loop has a thread of its own it is to sleep instead.
+///
+/// Handlers of other operations are called meanwhile, as the loop would call them. What one of them
+/// throws comes out of `wait` once that is over, for what is waited for may be on the caller's
+/// stack; if it is not over in engine_options::drain, or `drain_after_failure`, the job ends.
+class engine::in_place {
+ public:
+  /// Throws `std::errc::resource_deadlock_would_occur` inside a handler of the loop, and
+  /// error(errc::wrong_thread) where a thread runs the loop of which the library knows nothing.
+  explicit in_place(engine& of);
+  ~in_place();
+  in_place(const in_place&) = delete;
+
+  /// Before that is started which is waited for: it then needs no turn of the loop.
+  void begin();
+  /// Where the loop has a thread of its own: wait for that, and call none of the rest.
+  [[nodiscard]] bool sleeps() const noexcept { return sleeps_; }
+
+  using done_function = bool (*)(const void* of);
+  /// Until `done(of)`; what makes it so calls `end_lap` after that. `by_loop`: the loop has to
+  /// begin it.
+  void wait(done_function done, const void* of, bool by_loop = false);
+
+ private:
+  void lap(done_function done, const void* of, bool by_loop);
+  void run_loop(done_function done, const void* of);
+  void end_laps();
+  void keep_what_was_thrown();
+  void give_up_in_time() const;
+
+  engine& of_;
+  engine* outer_;
+  std::optional<lap_scope> lap_;
+  bool sleeps_;
+  std::exception_ptr thrown_;
+  clock::time_point until_{};  // meaningful only if something was thrown
 };
 
 /// A source of what devices do, whose looks are dear: while another source has something pending

@@ -5,13 +5,17 @@
 /// Bodies of `progress/engine.hpp`: the loop that carries it, laps, and the end.
 
 #include <cohort/core/asio.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/core/short_lock.hpp>
 #include <cohort/progress/engine.hpp>
 #include <cohort/progress/operation.hpp>
 
 #include <asio/posix/stream_descriptor.hpp>
 
 #include <chrono>
+#include <exception>
 #include <optional>
+#include <string>
 #include <system_error>
 
 // ---- the loop ----------------------------------------------------------------------------------
@@ -101,7 +105,8 @@ engine::engine(Context& context)
     : asio::execution_context::service(context),
       io_(static_cast<asio::io_context&>(context)),
       loop_(std::make_unique<detail::asio_loop<engine, Context>>(context, *this)),
-      sleep_(sources_, options_, *loop_) {
+      sleep_(sources_, options_, *loop_),
+      own_thread_(&asio::use_service<own_thread>(context)) {
   in_flight_.attach(this);
 }
 
@@ -172,9 +177,11 @@ COHORT_INLINE engine_statistics engine::statistics() const noexcept {
 // 4. Decide: another lap at once, a nap, parked, or nothing.
 // A handler that throws leaves through here: the rest stays queued and another lap is posted.
 COHORT_INLINE void engine::lap() try {
-  const lap_scope scope(this);
+  const lap_scope scope(*this, lap_state::missed);
+  if (!scope) return;  // who laps in place posts another one
+  is_run_elsewhere_.store(waits_for_ != this, std::memory_order_relaxed);
   laps_.add(1);
-  if (!is_at_home()) home_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  be_at_home();
   process::failure_over();  // an exception that was on its way has arrived
   sleep_.get_up();
   ends_lap_ = false;
@@ -283,6 +290,136 @@ COHORT_INLINE void engine::end_of_lap() {
 
 COHORT_INLINE void engine::nap_over() {
   if (sleep_.nap_is_over()) lap();
+}
+
+// ---- in place ------------------------------------------------------------------------------
+
+COHORT_INLINE engine::lap_scope::lap_scope(engine& of, lap_state otherwise) noexcept
+    : outer_(lapping_) {
+  for (;;) {
+    auto found = lap_state::free;
+    if (of.lap_state_.compare_exchange_strong(found, lap_state::taken)) break;
+    if (otherwise == lap_state::taken) return;
+    if (of.lap_state_.compare_exchange_strong(found, otherwise)) return;
+  }
+  of_ = &of;
+  lapping_ = &of;
+}
+
+COHORT_INLINE engine::lap_scope::~lap_scope() {
+  if (of_ == nullptr) return;
+  lapping_ = outer_;
+  if (of_->lap_state_.exchange(lap_state::free) == lap_state::missed) of_->loop_->post_lap();
+}
+
+COHORT_INLINE engine::in_place::in_place(engine& of) : of_(of), outer_(waits_for_) {
+  if (of.is_in_handler()) {
+    throw std::system_error(std::make_error_code(std::errc::resource_deadlock_would_occur),
+                            "waiting inside a handler of the same loop; co_await instead");
+  }
+  const bool is_run_elsewhere = of.is_run_elsewhere_.load(std::memory_order_relaxed);
+  sleeps_ = of.has_own_thread();
+  if (!sleeps_ && is_run_elsewhere && !of.is_at_home() && !of.io_.stopped() &&
+      !of.sleep_.is_idle()) {
+    throw error(errc::wrong_thread,
+                "waiting beside another thread that runs the loop; let a cohort::progress_thread "
+                "run it, or nobody");
+  }
+  waits_for_ = &of;
+}
+
+COHORT_INLINE engine::in_place::~in_place() {
+  end_laps();
+  waits_for_ = outer_;
+}
+
+COHORT_INLINE void engine::in_place::begin() {
+  if (!sleeps_) lap_.emplace(of_, lap_state::taken);
+}
+
+COHORT_INLINE void engine::in_place::wait(done_function done, const void* of, bool by_loop) {
+  lap(done, of, by_loop);
+  end_laps();
+  if (!done(of)) run_loop(done, of);
+  if (thrown_) std::rethrow_exception(std::move(thrown_));
+}
+
+/// Until this has been quiet for as long as the engine spins.
+COHORT_INLINE void engine::in_place::lap(done_function done, const void* of, bool by_loop) {
+  asio::io_context& io = of_.io_;
+  for (unsigned turns = 0; !done(of); ++turns) {
+    if (thrown_) give_up_in_time();
+    if (!lap_ || !*lap_) lap_.emplace(of_, lap_state::taken);
+    if (!*lap_) {  // another thread that waits laps for both
+      cohort::detail::wait_after(turns);
+      continue;
+    }
+    if (turns == 0) {
+      of_.be_at_home();
+      of_.laps_.add(1);
+    }
+    const std::uint64_t events_before = of_.events_;
+    std::size_t handlers = 0;
+    of_.ends_lap_ = false;
+    try {
+      if (by_loop || turns != 0) {
+        if (io.stopped()) io.restart();
+        handlers = io.poll_one();
+      }
+      of_.round(of_.pace_.long_round());
+    } catch (...) {
+      keep_what_was_thrown();
+    }
+    if (done(of)) break;
+    of_.tick();
+    if (turns == 0 || handlers != 0 || of_.events_ != events_before) {
+      of_.sleep_.not_quiet(of_.events_);
+    }
+    if (!of_.sleep_.spins()) break;
+  }
+}
+
+COHORT_INLINE void engine::in_place::end_laps() {
+  if (!lap_) return;
+  const bool has_more = *lap_ && !of_.ready_.empty();
+  lap_.reset();
+  if (has_more || of_.handed_in_.has_any() || of_.wants_looks()) of_.started();
+}
+
+/// A loop that was stopped goes on for so long: what is waited for may be on the caller's stack.
+COHORT_INLINE void engine::in_place::run_loop(done_function done, const void* of) {
+  asio::io_context& io = of_.io_;
+  bool was_stopped = false;
+  if (io.stopped()) io.restart();
+  while (!done(of)) {
+    if (thrown_) give_up_in_time();
+    if (io.stopped()) {
+      was_stopped = true;
+      io.restart();
+    }
+    try {
+      if (io.poll_one() != 0) continue;
+      // Not for ever: another thread that runs the loop may take the last handler.
+      io.run_one_for(std::chrono::milliseconds(50));
+    } catch (...) {
+      keep_what_was_thrown();
+    }
+  }
+  if (io.stopped()) io.restart();  // it had nothing more to do
+  if (was_stopped) io.stop();
+}
+
+COHORT_INLINE void engine::in_place::keep_what_was_thrown() {
+  if (thrown_) return;
+  thrown_ = std::current_exception();
+  until_ = clock::now() + of_.drain_bound();
+}
+
+COHORT_INLINE void engine::in_place::give_up_in_time() const {
+  if (clock::now() < until_) return;
+  std::string text = "a handler has thrown, and what a thread waits for does not end:\n";
+  of_.describe(text);
+  process::end_job(text);
 }
 
 // ---- the end -------------------------------------------------------------------------------

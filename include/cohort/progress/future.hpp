@@ -88,6 +88,14 @@ class [[nodiscard]] future : public asio::awaitable<T> {
     return state->take();
   }
 
+  /// The same for a thread that laps in place of the loop.
+  T get_in(progress::engine::in_place& place, bool by_loop = false) {
+    const auto state = state_;
+    state->wait_in(place, by_loop);
+    const asio::awaitable<T> done(std::move(*this));
+    return state->take();
+  }
+
   /// For coroutines of other libraries: resumes on the loop's thread.
   auto operator co_await() && noexcept;
 

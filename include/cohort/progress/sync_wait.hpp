@@ -58,29 +58,27 @@ asio::awaitable<T> last_in_lap(engine& of, asio::awaitable<T> work) {
 /// too; what is still pending then waits for the next call. Where a `progress_thread` runs the
 /// loop, this thread sleeps until `work` has ended there.
 ///
-/// *Errors*: `std::errc::resource_deadlock_would_occur` inside a handler of this loop, where
-/// `co_await` is what you want; errc::engine_stopped where somebody stops the context first. What
-/// another handler throws, as `cohort::rethrow` does, comes out of here as it comes out of
-/// `io.run()`. After these `work` is still in flight. *Cancellation*: that of `work`, by a deadline
-/// say. *Cost*: four coroutine frames, two turns of the loop.
+/// *Errors*: before anything is started, `std::errc::resource_deadlock_would_occur` inside a
+/// handler of this loop, where `co_await` is what you want, and errc::wrong_thread where a thread
+/// of the program's own runs the loop. What another handler throws, as `cohort::rethrow` does,
+/// comes out of here in place of the result, once `work` has ended; a stop of the context waits for
+/// that too. *Cancellation*: that of `work`, by a deadline say. *Cost*: four coroutine frames, two
+/// turns of the loop.
 template <std::same_as<asio::io_context> Context, class T>
 T sync_wait(Context& io, asio::awaitable<T>&& work) {
-  if (io.get_executor().running_in_this_thread()) {
-    throw std::system_error(std::make_error_code(std::errc::resource_deadlock_would_occur),
-                            "sync_wait in a handler of its own loop");
-  }
-  auto done =
-      asio::co_spawn(io, progress::detail::last_in_lap(use_engine(io), std::move(work)), as_future);
-  if (progress::own_thread::runs(io)) return done.get();
-  if (io.stopped()) io.restart();
-  while (!done.is_ready()) {
-    if (io.poll_one() != 0) continue;
-    // Not for ever: another thread that runs the loop may take the last handler.
-    if (io.run_one_for(std::chrono::milliseconds(50)) == 0 && io.stopped() && !done.is_ready()) {
-      throw error(errc::engine_stopped, "sync_wait: the loop has ended first");
-    }
-  }
-  return done.get();
+  progress::engine& engine = use_engine(io);
+  progress::engine::in_place place(engine);
+  place.begin();
+  auto done = asio::co_spawn(io, progress::detail::last_in_lap(engine, std::move(work)), as_future);
+  return done.get_in(place, true);
+}
+
+/// The same for what has been started already. *Errors*: what `work` fails with.
+template <std::same_as<asio::io_context> Context, class T>
+T sync_wait(Context& io, future<T>&& work) {
+  progress::engine::in_place place(use_engine(io));
+  place.begin();
+  return work.get_in(place);
 }
 
 }  // namespace cohort

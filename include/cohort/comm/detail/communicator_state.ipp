@@ -206,7 +206,14 @@ COHORT_INLINE void communicator_state::open(mpi::comm data_, mpi::comm exchange_
   by_backend = {};
   closing = false;
   queues = options.checks == checks::cross_rank;
-  const bool may_choose = options.backend != backend_choice::mpi &&
+  const bool blocking = options.backend == backend_choice::mpi_blocking;
+  blocks = nullptr;
+  if (blocking && !data.is_inter()) {
+    auto by_calls = std::make_shared<mpi_blocking>(data.native());
+    blocks = by_calls.get();
+    backend = std::move(by_calls);
+  }
+  const bool may_choose = !blocking && options.backend != backend_choice::mpi &&
                           options.checks != checks::cross_rank && data.size() > 1;
   choosing = may_choose && !data.is_inter() ? backend_choosing::ahead : backend_choosing::over;
   const std::lock_guard hold(failure_mutex_);
@@ -319,6 +326,7 @@ communicator::communicator(Context& io, MPI_Comm original, const communicator_op
     resolved.backend = comm::choice_of(options);
     resolved.shared_memory = comm::memory_of(options);
     const bool may_choose = resolved.backend != backend_choice::mpi &&
+                            resolved.backend != backend_choice::mpi_blocking &&
                             comm::node_backend_maker.load() != nullptr &&
                             !comm::has_staged_verbs.load();
     const auto choice = may_choose ? static_cast<std::uint64_t>(resolved.backend) : 0;

@@ -141,6 +141,7 @@ class look_hooks {
   void watch(look_hook& hook) { watching_.push_back(&hook); }
   /// Calls `hook.at_every_look()` until it is forgotten.
   void look_always(look_hook& hook) { always_.push_back(&hook); }
+  [[nodiscard]] bool has_hooks() const noexcept { return !watching_.empty() || !always_.empty(); }
   /// Neither at a look nor at a tick any more.
   void forget(look_hook& hook) noexcept {
     std::erase(watching_, &hook);
@@ -209,6 +210,8 @@ class source_lock {
   /// Whether there is something to be released.
   [[nodiscard]] bool acquire();
   void release(bool owns) noexcept;
+  /// Whether threads take it around each call of MPI.
+  [[nodiscard]] bool is_of_process() const noexcept { return locking_ == locking::process_wide; }
   /// Whether MPI forbids this thread to call it.
   [[nodiscard]] bool is_wrong_thread() const noexcept {
     return level_ < mpi::thread_level::serialized && !mpi::is_main_thread();
@@ -291,6 +294,10 @@ class request_source : public progress::polled_source,
   [[nodiscard]] errc usable() const noexcept;
 
   // With the guard held:
+  /// Whether a thread may call MPI and stay there: nobody waits for a lock or a look meanwhile.
+  [[nodiscard]] bool may_block() const noexcept {
+    return !lock_.is_of_process() && idle() == 0 && !has_hooks() && engine_.pending() == 0;
+  }
   /// The operations that make communicators and wait for their turn, without a request.
   [[nodiscard]] std::vector<request_operation*> waiting_creations() const;
   /// Leaves to MPI, for good, the requests of the operations with this stage function that `give`

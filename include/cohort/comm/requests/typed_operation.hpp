@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// The operation behind every verb: handler, executor, cancellation and the verb's body.
+/// The operation behind a verb whose token makes a handler: its executor and its cancellation.
 
 #include <cohort/comm/operation.hpp>
-#include <cohort/core/log.hpp>
+#include <cohort/comm/requests/body_operation.hpp>
 #include <cohort/progress/handler_operation.hpp>
 #include <cohort/progress/operation.hpp>
 
@@ -56,93 +56,41 @@ struct only_error<void(std::exception_ptr, Values...)> {
 template <class Handler, class Body, class Signature>
 class typed_operation final
     : public progress::handler_operation<typed_operation<Handler, Body, Signature>, Handler,
-                                         request_operation> {
+                                         body_operation<Body>> {
   using parent = typename typed_operation::handler_operation;
   using parent::fills_future;
   using parent::future;
   using parent::has_handler;
-  using request_operation::advances_failed_;
+  using parent::state;
   using typename parent::action;
+  friend body_operation<Body>;
 
  public:
   typed_operation(Handler& handler, communicator_ref comm, Body&& body)
-      : parent(handler), comm_(comm), body_(std::move(body)) {
-    this->verb = Body::name;
-    this->bytes = body_.bytes();
-    this->cancellable = Body::cancellation == cancels::receive;
-    if constexpr (requires(poster& post) { body_.advance(post); }) this->advance_ = &advance_body;
-  }
+      : parent(handler, comm, std::move(body)) {}
 
-  /// What this rank can see to be wrong ends the operation before any MPI call. Under the guard it
-  /// is posted, or queued, or a backend is found that takes it. After that the operation may be
-  /// gone.
+  /// After that the operation may be gone.
   void start() {
-    request_source& source = state().source;
-    progress::engine& engine = state().engine;
-    this->connect_cancellation(engine, Body::cancellation != cancels::detach);
-    errc bad = source.usable();
-    if (bad == errc{} && !comm_.alive()) bad = errc::invalid_communicator;
-    if (bad == errc{} && engine.stopped()) bad = errc::engine_stopped;
-    const bool usable = bad == errc{};
-    if (usable) bad = body_.check(state());
-    if (bad != errc{}) [[unlikely]] {
-      this->fail(bad);
-      const bool compares = usable && has_agreed && state().options.checks == checks::cross_rank;
-      if (!compares) return end_unposted();  // else the others are told
-    }
-    any_backend* backend = nullptr;
-    bool nothing_pending = false;
-    {
-      const request_source::guard hold(source);
-      count_as_live();
-      const bool waits = has_agreed && (is_gated || keeps_turn<Body> || state().queues);
-      try {
-        if (!waits) backend = find_backend();
-        if (backend == nullptr) [[likely]] {
-          poster post(state(), *this);
-          const int rc = waits ? post_check(post) : body_.post(post);
-          if (rc != MPI_SUCCESS) [[unlikely]]
-            this->fail(mpi::make_error(rc));
-        }
-      } catch (...) {
-        this->fail_as_thrown();
-      }
-      if (this->failed() && !waits) [[unlikely]]
-        not_begun();
-      describe();
-      nothing_pending = !source.pending(*this) && !this->waits_for_turn_;
-    }
-    // With something pending another thread's lap may have finished the operation by now.
-    if (backend != nullptr) [[unlikely]] {
-      give_to(*backend);
-    } else if (nothing_pending) {
-      engine.complete(this);
-    } else {
-      engine.started();
-    }
+    this->connect_cancellation(state().engine, Body::cancellation != cancels::detach);
+    parent::start(*this);
   }
-
-  [[nodiscard]] progress::engine& owner() const noexcept { return state().engine; }
 
   void cancel(asio::cancellation_type type) {
     if constexpr (Body::cancellation == cancels::receive) {
-      if constexpr (requires { body_.give_up(); }) body_.give_up();
+      if constexpr (requires { this->body_.give_up(); }) this->body_.give_up();
       state().source.cancel(*this);
     } else if constexpr (Body::cancellation == cancels::detach) {
       if ((type & asio::cancellation_type::terminal) != asio::cancellation_type::none) detach();
     } else {
-      if (progress::emitting_deadline()) report_deadline();
+      if (progress::emitting_deadline()) this->report_deadline();
     }
   }
 
-  // Here, because by the time a foreign executor has its turn the engine may be gone.
-  void leaves(action what) {
-    if (this->live_on != nullptr) no_longer_live(what == action::deliver);
-  }
+  void leaves(action what) { this->end(what == action::deliver, *this); }
 
   /// What `finish` needs moves to the stack, for the operation's memory goes back before it.
   [[nodiscard]] auto outcome(bool dropped) {
-    return [body = std::move(body_), why = std::move(exception_),
+    return [body = std::move(this->body_), why = std::move(exception_),
             result = dropped ? std::error_code(asio::error::operation_aborted) : this->error(),
             seen = outcome_of_requests{this->status, this->left, this->message}](
                Handler&& handler) mutable {
@@ -155,153 +103,14 @@ class typed_operation final
   }
 
  private:
-  [[nodiscard]] communicator_state& state() const noexcept { return *comm_.state; }
-
-  void end_unposted() {
-    describe();
-    explain();
-    state().engine.complete(this);
-  }
-
-  /// Null if MPI does it: what ranks must compare first, say. With the guard held.
-  [[nodiscard]] any_backend* find_backend() {
-    if constexpr (requires { body_.call(); }) {
-      if (state().choosing != backend_choosing::over) [[unlikely]]
-        state().choose_backend();
-      any_backend* const found = state().backend.get();
-      if (is_gated || found == nullptr || state().options.checks == checks::cross_rank)
-        return nullptr;
-      if (!found->takes(body_.call())) return nullptr;
-      state().by_backend.add(this->bytes);
-      return found;
-    }
-    return nullptr;
-  }
-  /// The program may try it again, so its number is given to the next one. With the guard held.
-  void not_begun() noexcept {
-    if constexpr (requires { body_.call(); }) {
-      const bool has_number = state().choosing != backend_choosing::over;
-      if (has_number && !request_source::pending(*this) && !this->waits_for_turn_)
-        --state().collectives;
-    }
-  }
-  void give_to(any_backend& backend) {
-    if constexpr (requires { body_.call(); }) {
-      if constexpr (Body::cancellation == cancels::detach) this->enter_backend();
-      backend.start(body_.call(), backend_completion(state().engine, *this));
-    }
-  }
-
-  void count_as_live() noexcept {
-    if constexpr (is_numbered) this->sequence = ++state().sequence;
-    this->live_on = comm_.state;
-    ++this->live_on->live;
-  }
-
-  /// What can wait until MPI has the request: it then costs no latency.
-  void describe() {
-    this->rank = state().data.rank();
-    if constexpr (requires { body_.peer(); }) this->peer = body_.peer();
-    this->find_executor(state().engine);
-  }
-
-  static constexpr bool throws = exception_of<Signature>::is_wanted;
-
-  static constexpr bool has_agreed = requires(const Body& body) { body.agreed(); };
-  static constexpr bool is_gated = requires { Body::gated; };
-  static constexpr bool is_numbered = !requires { Body::unnumbered; };
-
-  int post_check(poster& post) {
-    if constexpr (has_agreed) {
-      this->advance_ = &advance_body;
-      check_ = state().source.make_check(state(), *this, &post_checked);
-      const bool compares = state().options.checks == checks::cross_rank;
-      if (this->failed()) {
-        // Its arguments cannot be right: it is compared and never posted.
-      } else if constexpr (is_gated) {
-        check_->hold();
-        try {
-          body_.begin(post, check_.get());
-        } catch (...) {
-          if (!compares) throw;
-          this->fail_as_thrown();  // the others are told
-        }
-      } else if (compares) {
-        if (in_device_memory(body_) != nullptr)
-          this->fail(errc::not_supported);  // the others are told
-      }
-      return check_->post(body_.agreed(), post);
-    }
-    return MPI_SUCCESS;
-  }
-  /// It is its turn. With the guard held.
-  static void post_checked(request_operation* base) noexcept {
-    auto& self = *static_cast<typed_operation*>(base);
-    try {
-      if (any_backend* const backend = self.find_backend()) {
-        self.waits_for_turn_ = true;  // without a request, and not at its end
-        return self.give_to(*backend);
-      }
-      if constexpr (keeps_turn<Body>) {
-        self.check_->hold();
-        self.advances_failed_ = true;
-      }
-      poster post(self.state(), self);
-      post.check(self.body_.post(post));
-    } catch (...) {
-      self.waits_for_turn_ = false;
-      self.fail_as_thrown();
-    }
-    if (self.failed()) self.not_begun();
-  }
-
-  static bool advance_body(request_operation* base) {
-    if constexpr (has_agreed) {
-      const auto& check = static_cast<typed_operation*>(base)->check_;
-      if (check && !check->done()) return check->completed();
-    }
-    if constexpr (requires(Body& body, poster& post) { body.advance(post); }) {
-      auto* self = static_cast<typed_operation*>(base);
-      poster post(self->state(), *self);
-      if constexpr (keeps_turn<Body>) return self->advance_and_pass(post);
-      return self->body_.advance(post);
-    }
-    return false;
-  }
-  /// The stage before has ended, well or not: after this one it is the others' turn.
-  bool advance_and_pass(poster& post) {
-    advances_failed_ = false;
-    bool more = false;
-    try {
-      more = !this->failed() && body_.advance(post);
-    } catch (...) {
-      this->fail_as_thrown();
-    }
-    check_->open({});
-    return more;
-  }
-
-  [[nodiscard]] failure_text name() const {
-    if constexpr (is_numbered) return failure_text(this->rank, this->verb, this->sequence);
-    return failure_text(this->rank, this->verb);
-  }
-
-  void explain() {
-    failure_text text = name();
-    body_.explain(text);
-    if (check_) check_->explain(text);
-    if constexpr (has_agreed && !is_gated) {
-      const bool asked = check_ && this->error() == errc::not_supported;
-      const char* const field = asked ? in_device_memory(body_) : nullptr;
-      if (field != nullptr) text.with(field, "device memory; pass a device::span of it");
-    }
+  void posted() { this->find_executor(state().engine); }
+  void tell(const failure_text& text) {
     if constexpr (fills_future) {
       if (has_handler()) future()->explain(this->error(), text.str());
     }
-    if constexpr (throws) {
+    if constexpr (exception_of<Signature>::is_wanted) {
       exception_.why = std::make_exception_ptr(std::system_error(this->error(), text.str()));
     }
-    state().fail(text.with_code(this->error()));
   }
 
   /// The handler leaves with `operation_aborted`; buffers stay until MPI, or a backend, is done
@@ -315,45 +124,11 @@ class typed_operation final
       const bool goes_on = request_source::pending(*this) || this->waits_for_turn_ || stays;
       if (!goes_on || !has_handler()) return;
       farewell = parent::detach(engine, only_error<Signature>::of(asio::error::operation_aborted));
-      if constexpr (requires { body_.let_go(); }) body_.let_go();
+      if constexpr (requires { this->body_.let_go(); }) this->body_.let_go();
     }
     engine.complete(farewell);
   }
 
-  [[nodiscard]] bool backend_has_it() {
-    const request_source::guard hold(state().source);
-    return state().backend && !request_source::pending(*this) && !this->waits_for_turn_;
-  }
-  void report_deadline() {
-    const bool abort = state().options.on_deadline == on_deadline::abort;
-    failure_text text = name();
-    text.with("bytes", this->bytes);
-    std::string who = "MPI";
-    if (this->live_on != nullptr) {  // else it is complete
-      if (backend_has_it()) {
-        who = state().backend->name();
-      } else {
-        text.note(state().source.age_of(*this));
-      }
-    }
-    text.note(abort ? std::string("ending the job") : who + " cannot give it up; waiting on");
-    const failure what = text.with_code(errc::deadline_exceeded);
-    state().fail(what);
-    if (abort) process::end_job(what.text);
-  }
-
-  /// A failed operation, or one that was complete when it was posted.
-  void no_longer_live(bool deliver) {
-    if (deliver && this->failed() && this->error() != asio::error::operation_aborted) explain();
-    const request_source::guard hold(state().source);
-    --this->live_on->live;
-    if (this->live_on->closing) this->live_on->free_if_unused();
-    this->live_on = nullptr;
-  }
-
-  std::unique_ptr<argument_check> check_;  // only with checks::cross_rank
-  communicator_ref comm_;
-  Body body_;
   [[no_unique_address]] exception_of<Signature> exception_;
 };
 

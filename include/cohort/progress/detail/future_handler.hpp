@@ -6,6 +6,7 @@
 
 #include <cohort/core/asio.hpp>
 #include <cohort/progress/detail/future_state.hpp>
+#include <cohort/progress/detail/value_of.hpp>
 
 #include <exception>
 #include <system_error>
@@ -14,20 +15,6 @@
 #include <utility>
 
 namespace cohort::progress::detail {
-
-/// void, one value, or a tuple: the shape that `co_await` returns.
-template <class... Values>
-struct value_of {
-  using type = std::tuple<Values...>;
-};
-template <>
-struct value_of<> {
-  using type = void;
-};
-template <class Value>
-struct value_of<Value> {
-  using type = Value;
-};
 
 /// The handler that fills the state. `Args` is the completion signature, decayed.
 template <class... Args>

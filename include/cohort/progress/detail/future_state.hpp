@@ -23,6 +23,16 @@ namespace cohort::progress::detail {
 using awaitable_handler =
     typename asio::async_result<asio::use_awaitable_t<>, void()>::handler_type;
 
+/// The context that `where` is of, perhaps through a strand, if that is a loop whose threads matter
+/// here: one has an engine, or is named itself.
+[[nodiscard]] inline asio::io_context* loop_of(const asio::any_io_executor& where) {
+  auto& context = asio::query(where, asio::execution::context);
+  const bool is_named = executor_inside<asio::io_context::executor_type>(where) != nullptr;
+  // Only an io_context has an engine.
+  if (!is_named && !asio::has_service<engine>(context)) return nullptr;
+  return static_cast<asio::io_context*>(&context);
+}
+
 /// Resumes a coroutine, in whose frame it lives, once several futures are ready.
 class countdown {
  public:
@@ -97,6 +107,15 @@ class future_state_base {
                               "future::get() on the thread that runs the loop");
     }
     block_until_ready();
+  }
+
+  /// The same for a thread that is in the place of the loop.
+  void wait_in(engine::in_place& place, bool by_loop) const {
+    if (place.sleeps()) return block_until_ready();
+    flags_.fetch_or(blocked, std::memory_order_acq_rel);
+    place.wait(
+        [](const void* state) { return static_cast<const future_state_base*>(state)->is_ready(); },
+        this, by_loop);
   }
 
   /// Cancels the operation behind the future, on any thread: the loop may be finishing it now.
@@ -181,7 +200,10 @@ class future_state_base {
 
   flag_set set_ready() noexcept {
     const flag_set before = flags_.fetch_or(ready, std::memory_order_acq_rel);
-    if ((before & blocked) != 0) flags_.notify_all();
+    if ((before & blocked) != 0) {
+      if (engine_ != nullptr) engine_->end_lap();
+      flags_.notify_all();
+    }
     return before;
   }
   void block_until_ready() const noexcept {
@@ -232,14 +254,8 @@ class future_state_base {
     if (engine_ != nullptr) return engine_->get_executor().running_in_this_thread();
     const auto where = elsewhere();
     if (!where) return false;
-    using loop_executor = asio::io_context::executor_type;
-    if (const auto* loop = executor_inside<loop_executor>(*where)) {
-      return loop->running_in_this_thread();
-    }
-    // A strand, say. Only an io_context has an engine.
-    auto& context = asio::query(*where, asio::execution::context);
-    return asio::has_service<engine>(context) &&
-           static_cast<asio::io_context&>(context).get_executor().running_in_this_thread();
+    auto* const loop = loop_of(*where);
+    return loop != nullptr && loop->get_executor().running_in_this_thread();
   }
 
   void wait_in_place() noexcept {

@@ -235,6 +235,7 @@ class engine_sleep {
   void look_again_later() noexcept {
     last_looks_.store(most_last_looks, std::memory_order_relaxed);
   }
+  [[nodiscard]] bool is_idle() const noexcept { return state_.load() == state::idle; }
   void stop() noexcept { state_.store(state::stopped); }
   [[nodiscard]] bool stopped() const noexcept { return state_.load() == state::stopped; }
   void set_oversubscribed(bool yes) noexcept { oversubscribed_.store(yes); }

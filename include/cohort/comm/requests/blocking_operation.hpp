@@ -1,0 +1,134 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// The operation behind a verb that blocks. It lies on the caller's stack.
+
+#include <cohort/comm/detail/mpi_blocking.hpp>
+#include <cohort/comm/operation.hpp>
+#include <cohort/comm/requests/body_operation.hpp>
+#include <cohort/progress/detail/value_of.hpp>
+
+#include <atomic>
+#include <concepts>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <tuple>
+#include <utility>
+
+namespace cohort::comm::detail {
+
+template <class Body>
+class blocking_operation final : public body_operation<Body> {
+  using parent = body_operation<Body>;
+  using typename parent::action;
+  friend parent;
+
+ public:
+  blocking_operation(communicator_ref comm, Body&& body) : parent(&ended, comm, std::move(body)) {}
+
+  /// Starts it, waits, and returns what it has to say or throws.
+  auto run() {
+    start_and_wait();
+    if (this->failed()) [[unlikely]]
+      throw std::system_error(this->error(), why_);
+    const outcome_of_requests seen{this->status, this->left, this->message};
+    return progress::detail::shaped(this->body_.finish({}, seen));
+  }
+  /// Throws what MPI's blocking call says.
+  [[noreturn]] void fail_unposted(int return_code) {
+    this->fail(mpi::make_error(return_code));
+    this->end_unposted(*this);
+    throw std::system_error(this->error(), why_);
+  }
+
+ private:
+  void start_and_wait() {
+    progress::engine::in_place place(this->owner());
+    place.begin();
+    sleeps_ = place.sleeps();
+    parent::start(*this);
+    if (sleeps_) {
+      is_over_.wait(false, std::memory_order_acquire);
+    } else {
+      place.wait(&is_over, &is_over_);
+    }
+  }
+
+  void posted() const noexcept {}
+  void tell(const failure_text& text) { why_ = text.str(); }
+
+  static bool is_over(const void* flag) {
+    return static_cast<const std::atomic<bool>*>(flag)->load(std::memory_order_acquire);
+  }
+  static void ended(progress::operation* base, action what) {
+    auto& self = static_cast<blocking_operation&>(*base);
+    if (what == action::destroy) self.fail(errc::engine_stopped);
+    self.end(what != action::destroy, self);
+    self.owner().end_lap();
+    const bool sleeps = self.sleeps_;
+    self.is_over_.store(true, std::memory_order_release);
+    if (sleeps) self.is_over_.notify_all();  // of an address: the operation may be gone
+  }
+
+  std::atomic<bool> is_over_{false};
+  bool sleeps_ = false;
+  std::string why_;
+};
+
+/// A blocking call of MPI does what `Body` does.
+template <class Body>
+concept blocks_in_mpi = requires(Body& body, MPI_Comm on, MPI_Status& status) {
+  { body.block(on, status) } -> std::same_as<int>;
+};
+template <class Body>
+concept is_collective = requires(Body& body) {
+  { body.call() } -> std::same_as<collective_call>;
+} && !requires { Body::gated; };
+
+/// By a blocking call of MPI, if this thread may stay there: its return code. With that it has a
+/// number; else it has to be started.
+template <class Body>
+[[nodiscard]] std::optional<int> call_mpi(communicator_state& state, Body& body,
+                                          MPI_Status& status) {
+  if (state.options.checks == checks::cross_rank || state.engine.is_in_handler()) return {};
+  if (state.source.usable() != errc{} || body.check(state) != errc{}) return {};
+  if constexpr (blocks_in_mpi<Body>) {
+    if (state.options.checks != checks::local || body.bytes() > mpi::max_int_count) return {};
+    {
+      const request_source::guard hold(state.source);
+      if (!state.source.may_block()) return {};
+      ++state.sequence;
+    }
+    return body.block(state.data.native(), status);
+  } else if constexpr (is_collective<Body>) {
+    if (state.blocks == nullptr) return {};
+    const collective_call call = body.call();
+    {
+      const request_source::guard hold(state.source);
+      if (state.queues || !state.blocks->takes(call)) return {};
+      ++state.sequence;
+      state.by_backend.add(body.bytes());
+    }
+    return state.blocks->run(call);
+  }
+  return {};
+}
+
+/// Does it by MPI's blocking call, or starts it and waits; returns what it has to say or throws.
+template <class Body>
+auto run_blocking(const communicator& comm, Body&& body) {
+  if (!comm) throw error(errc::invalid_communicator, Body::name);
+  if constexpr (blocks_in_mpi<Body> || is_collective<Body>) {
+    outcome_of_requests seen{{}, MPI_REQUEST_NULL, MPI_MESSAGE_NULL};
+    if (const auto rc = call_mpi(*comm.state(), body, seen.status)) {
+      if (*rc == MPI_SUCCESS) [[likely]]
+        return progress::detail::shaped(body.finish({}, seen));
+      blocking_operation<Body>(comm.ref(), std::move(body)).fail_unposted(*rc);
+    }
+  }
+  return blocking_operation<Body>(comm.ref(), std::move(body)).run();
+}
+
+}  // namespace cohort::comm::detail

@@ -1,0 +1,82 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// `cohort::blocking`: the token of a call that returns when its operation is over.
+///
+/// \code
+/// double residual = 1.0;  // in a function that is no coroutine
+/// cohort::all_reduce(world, residual, cohort::op::sum, cohort::blocking);
+/// \endcode
+
+#include <cohort/core/asio.hpp>
+#include <cohort/progress/engine.hpp>
+#include <cohort/progress/future.hpp>
+
+#include <concepts>
+#include <type_traits>
+#include <utility>
+
+namespace cohort {
+
+/// The calling thread waits, and the call returns what `co_await` would, or throws the same. For
+/// plain threads and functions that are no coroutines.
+///
+/// Meanwhile the thread looks for all that is pending on the same loop, and runs that if this takes
+/// longer: other operations go on, handlers are called, deadlines pass. Where a `progress_thread`
+/// runs the loop the thread sleeps until that has done it. Some ranks may block where others await.
+///
+/// *Errors*: as of the awaited call; besides, before anything is started,
+/// `std::errc::resource_deadlock_would_occur` inside a handler of the loop, coroutines included,
+/// and errc::wrong_thread where a thread of the program's own runs the loop meanwhile. What a
+/// handler throws that is called meanwhile comes out of the call, once that is over.
+/// *Cancellation*: none; `sync_wait` of a coroutine has deadlines. *Cost*: docs/benchmarks.md; no
+/// allocation.
+struct blocking_t {
+  constexpr blocking_t() noexcept {}
+};
+inline constexpr blocking_t blocking{};
+
+namespace progress::detail {
+
+/// Where an operation that is about to be started belongs to, if it says so.
+template <class Initiation>
+[[nodiscard]] engine* engine_of(const Initiation& initiation) {
+  if constexpr (requires { initiation.get_engine(); }) {
+    return initiation.get_engine();
+  } else if constexpr (requires { asio::any_io_executor(initiation.get_executor()); }) {
+    asio::io_context* const loop = loop_of(initiation.get_executor());
+    if (loop == nullptr || !asio::has_service<engine>(*loop)) return nullptr;
+    return &asio::use_service<engine>(*loop);
+  } else {
+    return nullptr;
+  }
+}
+
+}  // namespace progress::detail
+
+}  // namespace cohort
+
+/// Of operations that are no verbs on a communicator: a future is waited for.
+template <class R, class... Args>
+class asio::async_result<cohort::blocking_t, R(Args...)> {
+  using eager = asio::async_result<cohort::as_future_t, R(Args...)>;
+
+ public:
+  using return_type = typename eager::return_type::value_type;
+
+  template <class Initiation, class Token, class... InitArgs>
+  static return_type initiate(Initiation&& initiation, Token&&, InitArgs&&... args) {
+    cohort::progress::engine* const owner = cohort::progress::detail::engine_of(initiation);
+    if (owner == nullptr) {
+      return eager::initiate(std::forward<Initiation>(initiation), cohort::as_future,
+                             std::forward<InitArgs>(args)...)
+          .get();
+    }
+    cohort::progress::engine::in_place place(*owner);
+    place.begin();
+    auto pending = eager::initiate(std::forward<Initiation>(initiation), cohort::as_future,
+                                   std::forward<InitArgs>(args)...);
+    return pending.get_in(place);
+  }
+};
