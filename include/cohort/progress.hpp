@@ -18,6 +18,7 @@
 /// What is polled is a source: `progress/polled_source.hpp` tells how to write one.
 
 #include <cohort/progress/backoff.hpp>
+#include <cohort/progress/blocking.hpp>
 #include <cohort/progress/context.hpp>
 #include <cohort/progress/deadline.hpp>
 #include <cohort/progress/doorbell.hpp>

@@ -35,6 +35,16 @@ task nap(std::chrono::microseconds time) {
   co_await timer.async_wait(asio::use_awaitable);
 }
 
+template <class Call>
+std::error_code code_of(Call call) {
+  try {
+    call();
+  } catch (const std::system_error& why) {
+    return why.code();
+  }
+  return {};
+}
+
 /// Starts an operation, completes it from a timer, and awaits it.
 task completed_later(manual_source& source, int id) {
   auto pending = source.start(id, as_future);
@@ -142,12 +152,10 @@ TEST_CASE("where a thread of the library runs the loop, sync_wait sleeps") {
   CHECK(*sync_wait(thread.context(), later(1)) == 1);
 }
 
-TEST_CASE("several threads wait in one loop, beside one that runs it") {
+TEST_CASE("several threads wait in one loop") {
   using namespace sync_wait_test;
   asio::io_context io;
   manual_source source(io);
-  auto work = asio::make_work_guard(io);
-  std::thread runs([&] { io.run(); });
   std::atomic<int> done = 0;
   std::vector<std::thread> waiting;
   for (int t = 0; t < 3; ++t) {
@@ -159,7 +167,71 @@ TEST_CASE("several threads wait in one loop, beside one that runs it") {
     });
   }
   for (std::thread& each : waiting) each.join();
-  work.reset();
-  runs.join();
   CHECK(done == 90);
+}
+
+TEST_CASE("beside a thread of the program's own that runs the loop nobody waits") {
+  using namespace sync_wait_test;
+  asio::io_context io;
+  manual_source source(io);
+  std::atomic<bool> laps = false;
+  auto pending = source.start(1, as_future);  // so that it has something to look for
+  asio::co_spawn(io, nap(1us), [&](const std::exception_ptr&) { laps = true; });
+  std::thread runs([&] { io.run(); });
+  while (!laps || cohort::engine_stats(io).laps == 0) std::this_thread::yield();
+  CHECK(code_of([&] { sync_wait(io, nap(1us)); }) == cohort::errc::wrong_thread);
+  CHECK(code_of([&] { source.start(2, cohort::blocking); }) == cohort::errc::wrong_thread);
+  source.complete(1);
+  runs.join();
+  pending.get();
+  CHECK(*sync_wait(io, later(1)) == 1);
+}
+
+TEST_CASE("blocking returns what the operation ends with") {
+  using namespace sync_wait_test;
+  asio::io_context io;
+  manual_source source(io);
+  const auto ends = [&](int id, std::error_code with) -> task {
+    co_await nap(20us);
+    source.complete(id, with);
+  };
+  asio::co_spawn(io, ends(1, {}), asio::detached);
+  source.start(1, cohort::blocking);
+  asio::co_spawn(io, ends(2, std::make_error_code(std::errc::io_error)), asio::detached);
+  CHECK(code_of([&] { source.start(2, cohort::blocking); }) == std::errc::io_error);
+  asio::co_spawn(io, ends(3, std::make_error_code(std::errc::io_error)), asio::detached);
+  const auto [code] = source.start(3, cohort::as_tuple(cohort::blocking));
+  CHECK(code == std::errc::io_error);
+  CHECK(source.pending() == 0);
+}
+
+TEST_CASE("blocking inside a handler of its loop is an error, and nothing is started") {
+  using namespace sync_wait_test;
+  asio::io_context io;
+  manual_source source(io);
+  std::error_code in_coroutine;
+  std::error_code in_delivery;
+  const auto inside = [&]() -> task {
+    in_coroutine = code_of([&] { source.start(1, cohort::blocking); });
+    auto pending = source.start(2, as_future);
+    source.complete(2);
+    co_await std::move(pending);
+    in_delivery = code_of([&] { source.start(3, cohort::blocking); });
+  };
+  sync_wait(io, inside());
+  CHECK(in_coroutine == std::errc::resource_deadlock_would_occur);
+  CHECK(in_delivery == std::errc::resource_deadlock_would_occur);
+  CHECK(source.pending() == 0);
+}
+
+TEST_CASE("where a thread of the library runs the loop, blocking sleeps") {
+  using namespace sync_wait_test;
+  cohort::progress_thread thread;
+  manual_source source(thread.context());
+  for (int i = 0; i < 100; ++i) {
+    asio::steady_timer timer(thread.context(), 20us);
+    timer.async_wait([&](std::error_code) { source.complete(i); });
+    source.start(i, cohort::blocking);
+  }
+  CHECK(source.pending() == 0);
 }

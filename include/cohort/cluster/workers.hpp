@@ -182,8 +182,8 @@ class workers : public call_verbs<workers> {
   auto start(Token&& token, std::shared_ptr<Calls> calls) const {
     return asio::async_initiate<std::remove_cvref_t<Token>,
                                 void(std::exception_ptr, std::vector<outcome<R>>)>(
-        detail::start_many<R>(), token, std::shared_ptr<detail::many_calls<R>>(std::move(calls)),
-        std::ref(over().context()));
+        detail::start_many<R>(&asio::use_service<progress::engine>(over().context())), token,
+        std::shared_ptr<detail::many_calls<R>>(std::move(calls)), std::ref(over().context()));
   }
 
   std::shared_ptr<const handle> handle_;

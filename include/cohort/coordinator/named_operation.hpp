@@ -177,7 +177,9 @@ void give_back(Handler&& handler, std::exception_ptr why, std::tuple<Kept...>&& 
       all);
 }
 
-struct start_named {
+struct start_named : progress::initiation {
+  using progress::initiation::initiation;
+
   template <class Handler, class Body>
   void operator()(Handler&& handler, std::shared_ptr<instance_handle> where, Body&& body) const {
     using handler_type = std::decay_t<Handler>;
@@ -201,7 +203,8 @@ struct start_named {
 template <class Body, class Token>
 auto initiate(const std::shared_ptr<instance_handle>& where, Body&& body, Token&& token) {
   using signature = typename std::decay_t<Body>::signature;
-  return asio::async_initiate<std::remove_reference_t<Token>, signature>(start_named{}, token,
+  progress::engine* const engine = where ? &(**where).engine() : nullptr;
+  return asio::async_initiate<std::remove_reference_t<Token>, signature>(start_named(engine), token,
                                                                          where, std::move(body));
 }
 

@@ -14,6 +14,7 @@
 #include <cohort/progress/future.hpp>
 
 #include <concepts>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -68,15 +69,15 @@ class asio::async_result<cohort::blocking_t, R(Args...)> {
   template <class Initiation, class Token, class... InitArgs>
   static return_type initiate(Initiation&& initiation, Token&&, InitArgs&&... args) {
     cohort::progress::engine* const owner = cohort::progress::detail::engine_of(initiation);
-    if (owner == nullptr) {
-      return eager::initiate(std::forward<Initiation>(initiation), cohort::as_future,
-                             std::forward<InitArgs>(args)...)
-          .get();
-    }
-    cohort::progress::engine::in_place place(*owner);
-    place.begin();
+    std::optional<cohort::progress::engine::in_place> place;
+    if (owner != nullptr) place.emplace(*owner).begin();
     auto pending = eager::initiate(std::forward<Initiation>(initiation), cohort::as_future,
                                    std::forward<InitArgs>(args)...);
-    return pending.get_in(place);
+    if (owner == nullptr) {
+      cohort::progress::engine* const found = pending.get_engine();
+      if (found == nullptr) return pending.get();
+      place.emplace(*found);
+    }
+    return pending.get_in(*place);
   }
 };

@@ -268,15 +268,18 @@ class engine : public asio::execution_context::service {
 
 /// A thread that waits in place, outside of the loop: it laps itself for as long as the engine
 /// spins, and then runs the loop. Where the loop has a thread of its own it is to sleep instead.
-///
-/// Handlers of other operations are called meanwhile, as the loop would call them. What one of them
-/// throws comes out of `wait` once that is over, for what is waited for may be on the caller's
-/// stack; if it is not over in engine_options::drain, or `drain_after_failure`, the job ends.
+/// Handlers of other operations are called meanwhile, as the loop would call them.
 class engine::in_place {
  public:
+  enum class on_trouble : std::uint8_t {
+    leave,  ///< what a handler throws comes out at once, and error(errc::engine_stopped) where
+            ///< somebody stops the context
+    stay    ///< that comes out once the wait is over, for it is for what is on the caller's stack;
+            ///< if it is not in engine_options::drain, or `drain_after_failure`, the job ends
+  };
   /// Throws `std::errc::resource_deadlock_would_occur` inside a handler of the loop, and
   /// error(errc::wrong_thread) where a thread runs the loop of which the library knows nothing.
-  explicit in_place(engine& of);
+  explicit in_place(engine& of, on_trouble what = on_trouble::leave);
   ~in_place();
   in_place(const in_place&) = delete;
 
@@ -293,6 +296,7 @@ class engine::in_place {
  private:
   void lap(done_function done, const void* of, bool by_loop);
   void run_loop(done_function done, const void* of);
+  bool poll();
   void end_laps();
   void keep_what_was_thrown();
   void give_up_in_time() const;
@@ -300,9 +304,23 @@ class engine::in_place {
   engine& of_;
   engine* outer_;
   std::optional<lap_scope> lap_;
+  bool stays_;
   bool sleeps_;
+  bool uses_loop_ = false;
+  bool was_stopped_ = false;  // by somebody, meanwhile
   std::exception_ptr thrown_;
   clock::time_point until_{};  // meaningful only if something was thrown
+};
+
+/// Base of what starts operations under a token: the engine that these belong to, for tokens that
+/// have to know it before. Null: there is none.
+class initiation {
+ public:
+  explicit initiation(engine* of) noexcept : engine_(of) {}
+  [[nodiscard]] engine* get_engine() const noexcept { return engine_; }
+
+ private:
+  engine* engine_;
 };
 
 /// A source of what devices do, whose looks are dear: while another source has something pending

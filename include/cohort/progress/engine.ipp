@@ -312,13 +312,13 @@ COHORT_INLINE engine::lap_scope::~lap_scope() {
   if (of_->lap_state_.exchange(lap_state::free) == lap_state::missed) of_->loop_->post_lap();
 }
 
-COHORT_INLINE engine::in_place::in_place(engine& of) : of_(of), outer_(waits_for_) {
+COHORT_INLINE engine::in_place::in_place(engine& of, on_trouble what)
+    : of_(of), outer_(waits_for_), stays_(what == on_trouble::stay), sleeps_(of.has_own_thread()) {
   if (of.is_in_handler()) {
     throw std::system_error(std::make_error_code(std::errc::resource_deadlock_would_occur),
                             "waiting inside a handler of the same loop; co_await instead");
   }
   const bool is_run_elsewhere = of.is_run_elsewhere_.load(std::memory_order_relaxed);
-  sleeps_ = of.has_own_thread();
   if (!sleeps_ && is_run_elsewhere && !of.is_at_home() && !of.io_.stopped() &&
       !of.sleep_.is_idle()) {
     throw error(errc::wrong_thread,
@@ -331,6 +331,10 @@ COHORT_INLINE engine::in_place::in_place(engine& of) : of_(of), outer_(waits_for
 COHORT_INLINE engine::in_place::~in_place() {
   end_laps();
   waits_for_ = outer_;
+  if (!uses_loop_) return;
+  of_.get_executor().on_work_finished();
+  if (of_.io_.stopped() && !was_stopped_) of_.io_.restart();  // it had nothing more to do
+  if (was_stopped_) of_.io_.stop();
 }
 
 COHORT_INLINE void engine::in_place::begin() {
@@ -346,9 +350,7 @@ COHORT_INLINE void engine::in_place::wait(done_function done, const void* of, bo
 
 /// Until this has been quiet for as long as the engine spins.
 COHORT_INLINE void engine::in_place::lap(done_function done, const void* of, bool by_loop) {
-  asio::io_context& io = of_.io_;
   for (unsigned turns = 0; !done(of); ++turns) {
-    if (thrown_) give_up_in_time();
     if (!lap_ || !*lap_) lap_.emplace(of_, lap_state::taken);
     if (!*lap_) {  // another thread that waits laps for both
       cohort::detail::wait_after(turns);
@@ -359,22 +361,17 @@ COHORT_INLINE void engine::in_place::lap(done_function done, const void* of, boo
       of_.laps_.add(1);
     }
     const std::uint64_t events_before = of_.events_;
-    std::size_t handlers = 0;
+    bool has_run = false;
     of_.ends_lap_ = false;
     try {
-      if (by_loop || turns != 0) {
-        if (io.stopped()) io.restart();
-        handlers = io.poll_one();
-      }
+      if (by_loop || turns != 0) has_run = poll();
       of_.round(of_.pace_.long_round());
     } catch (...) {
       keep_what_was_thrown();
     }
     if (done(of)) break;
     of_.tick();
-    if (turns == 0 || handlers != 0 || of_.events_ != events_before) {
-      of_.sleep_.not_quiet(of_.events_);
-    }
+    if (turns == 0 || has_run || of_.events_ != events_before) of_.sleep_.not_quiet(of_.events_);
     if (!of_.sleep_.spins()) break;
   }
 }
@@ -386,30 +383,37 @@ COHORT_INLINE void engine::in_place::end_laps() {
   if (has_more || of_.handed_in_.has_any() || of_.wants_looks()) of_.started();
 }
 
-/// A loop that was stopped goes on for so long: what is waited for may be on the caller's stack.
 COHORT_INLINE void engine::in_place::run_loop(done_function done, const void* of) {
-  asio::io_context& io = of_.io_;
-  bool was_stopped = false;
-  if (io.stopped()) io.restart();
   while (!done(of)) {
-    if (thrown_) give_up_in_time();
-    if (io.stopped()) {
-      was_stopped = true;
-      io.restart();
-    }
     try {
-      if (io.poll_one() != 0) continue;
       // Not for ever: another thread that runs the loop may take the last handler.
-      io.run_one_for(std::chrono::milliseconds(50));
+      if (!poll()) of_.io_.run_one_for(std::chrono::milliseconds(50));
     } catch (...) {
       keep_what_was_thrown();
     }
   }
-  if (io.stopped()) io.restart();  // it had nothing more to do
-  if (was_stopped) io.stop();
+}
+
+/// One handler of the loop, if one is ready. The loop has work while this lives, so that it stops
+/// only if somebody stops it.
+COHORT_INLINE bool engine::in_place::poll() {
+  asio::io_context& io = of_.io_;
+  if (thrown_) give_up_in_time();
+  if (!uses_loop_) {
+    of_.get_executor().on_work_started();
+    if (io.stopped()) io.restart();
+    uses_loop_ = true;
+  }
+  if (io.stopped()) {
+    was_stopped_ = true;
+    if (!stays_) throw error(errc::engine_stopped, "the loop was stopped while a thread waited");
+    io.restart();
+  }
+  return io.poll_one() != 0;
 }
 
 COHORT_INLINE void engine::in_place::keep_what_was_thrown() {
+  if (!stays_) throw;
   if (thrown_) return;
   thrown_ = std::current_exception();
   until_ = clock::now() + of_.drain_bound();

@@ -96,6 +96,9 @@ class [[nodiscard]] future : public asio::awaitable<T> {
     return state->take();
   }
 
+  /// Where an operation of the library's own belongs to; else null.
+  [[nodiscard]] progress::engine* get_engine() const noexcept { return state_->get_engine(); }
+
   /// For coroutines of other libraries: resumes on the loop's thread.
   auto operator co_await() && noexcept;
 

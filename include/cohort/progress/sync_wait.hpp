@@ -60,10 +60,10 @@ asio::awaitable<T> last_in_lap(engine& of, asio::awaitable<T> work) {
 ///
 /// *Errors*: before anything is started, `std::errc::resource_deadlock_would_occur` inside a
 /// handler of this loop, where `co_await` is what you want, and errc::wrong_thread where a thread
-/// of the program's own runs the loop. What another handler throws, as `cohort::rethrow` does,
-/// comes out of here in place of the result, once `work` has ended; a stop of the context waits for
-/// that too. *Cancellation*: that of `work`, by a deadline say. *Cost*: four coroutine frames, two
-/// turns of the loop.
+/// of the program's own runs the loop, unless it has nothing to do. errc::engine_stopped where
+/// somebody stops the context first, and what another handler throws, as `cohort::rethrow` does, as
+/// it comes out of `io.run()`: after these two `work` is still in flight. *Cancellation*: that of
+/// `work`, by a deadline say. *Cost*: four coroutine frames, two turns of the loop.
 template <std::same_as<asio::io_context> Context, class T>
 T sync_wait(Context& io, asio::awaitable<T>&& work) {
   progress::engine& engine = use_engine(io);
@@ -73,7 +73,8 @@ T sync_wait(Context& io, asio::awaitable<T>&& work) {
   return done.get_in(place, true);
 }
 
-/// The same for what has been started already. *Errors*: what `work` fails with.
+/// The same for what has been started already. What is still in flight after an error stays in
+/// `work`.
 template <std::same_as<asio::io_context> Context, class T>
 T sync_wait(Context& io, future<T>&& work) {
   progress::engine::in_place place(use_engine(io));

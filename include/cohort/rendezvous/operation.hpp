@@ -177,7 +177,9 @@ class waiting_operation final
   Body body_;
 };
 
-struct start_waiting {
+struct start_waiting : progress::initiation {
+  using progress::initiation::initiation;
+
   template <class Handler, class Body>
   void operator()(Handler&& handler, handle_ptr where, Body&& body) const {
     using handler_type = std::decay_t<Handler>;
@@ -201,7 +203,8 @@ struct start_waiting {
 template <class Body, class Token>
 auto initiate(const handle_ptr& where, Body&& body, Token& token) {
   using signature = typename std::decay_t<Body>::signature;
-  return asio::async_initiate<Token, signature>(start_waiting{}, token, where,
+  progress::engine* const engine = where ? &(**where).engine() : nullptr;
+  return asio::async_initiate<Token, signature>(start_waiting(engine), token, where,
                                                 std::forward<Body>(body));
 }
 

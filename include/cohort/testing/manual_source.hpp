@@ -244,7 +244,9 @@ class typed_manual_operation final
   progress::engine& engine_;
 };
 
-struct start_manual {
+struct start_manual : progress::initiation {
+  using progress::initiation::initiation;
+
   template <class Handler>
   void operator()(Handler&& handler, std::shared_ptr<manual_state> state, int id,
                   manual_kind kind) const {
@@ -271,8 +273,8 @@ auto manual_source::start(int id, Token&& token) {
 
 template <completion_token_for<void(std::error_code)> Token>
 auto manual_source::start(int id, manual_kind kind, Token&& token) {
-  return asio::async_initiate<Token, void(std::error_code)>(detail::start_manual{}, token, state_,
-                                                            id, kind);
+  return asio::async_initiate<Token, void(std::error_code)>(detail::start_manual(state_->engine()),
+                                                            token, state_, id, kind);
 }
 
 inline bool manual_source::complete(int id, std::error_code error) {

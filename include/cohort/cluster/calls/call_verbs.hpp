@@ -142,7 +142,9 @@ class single_call final : public waiting_call {
 
 /// Starts what a verb has encoded, when its token says so.
 template <class R>
-struct start_single {
+struct start_single : progress::initiation {
+  using progress::initiation::initiation;
+
   template <class Handler>
   void operator()(Handler&& handler, const std::shared_ptr<call_client>& over,
                   call_request request) const {
@@ -177,8 +179,9 @@ class call_verbs {
         [&](auto&& token, auto&&... rest) {
           using result = typename callee<Function>::result;
           using token_type = std::remove_cvref_t<decltype(token)>;
+          const auto client = self().client();
           return asio::async_initiate<token_type, detail::completion<result>>(
-              detail::start_single<result>(), token, self().client(),
+              detail::start_single<result>(&client->engine()), token, client,
               request<Function>(rank, std::forward<decltype(rest)>(rest)...));
         },
         std::forward<Arguments>(arguments)...);

@@ -343,7 +343,9 @@ class map_calls final : public many_calls<R> {
 };
 
 template <class R>
-struct start_many {
+struct start_many : progress::initiation {
+  using progress::initiation::initiation;
+
   template <class Handler>
   void operator()(Handler&& handler, const std::shared_ptr<many_calls<R>>& calls,
                   asio::io_context& io) const {

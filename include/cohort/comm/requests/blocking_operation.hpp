@@ -7,6 +7,7 @@
 #include <cohort/comm/detail/mpi_blocking.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/comm/requests/body_operation.hpp>
+#include <cohort/mpi/layout.hpp>
 #include <cohort/progress/detail/value_of.hpp>
 
 #include <atomic>
@@ -45,7 +46,8 @@ class blocking_operation final : public body_operation<Body> {
 
  private:
   void start_and_wait() {
-    progress::engine::in_place place(this->owner());
+    using waiting = progress::engine::in_place;
+    waiting place(this->owner(), waiting::on_trouble::stay);
     place.begin();
     sleeps_ = place.sleeps();
     parent::start(*this);

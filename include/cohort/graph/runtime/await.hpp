@@ -78,7 +78,9 @@ class await_operation final
   Body body_;
 };
 
-struct start_await {
+struct start_await : progress::initiation {
+  using progress::initiation::initiation;
+
   template <class Handler, class Body>
   void operator()(Handler&& handler, open_scope* where, Body&& body) const {
     using handler_type = std::decay_t<Handler>;
@@ -97,7 +99,8 @@ struct start_await {
 template <class Body, class Token>
 auto initiate(open_scope* where, Body&& body, Token& token) {
   using signature = typename std::decay_t<Body>::signature;
-  return asio::async_initiate<Token, signature>(start_await{}, token, where,
+  progress::engine* const engine = where != nullptr ? &where->engine() : nullptr;
+  return asio::async_initiate<Token, signature>(start_await(engine), token, where,
                                                 std::forward<Body>(body));
 }
 

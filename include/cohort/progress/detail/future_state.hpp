@@ -74,6 +74,8 @@ class future_state_base {
     op.report_settled_to(&settled_);
   }
 
+  [[nodiscard]] engine* get_engine() const noexcept { return engine_; }
+
   /// False if the result has come meanwhile: go on without suspending.
   template <class Waiter>
   bool set_waiter(Waiter waiter) {
