@@ -3,38 +3,47 @@
 # SPDX-License-Identifier: BSL-1.0
 #
 # site.sh [FOLDER]: makes the documentation a site in FOLDER, build/site if none is given: the pages
-# in the order of docs/site/layout.xml, a page for each public header, search, and llms.txt. Fails if
-# Doxygen warns, or if a link leads nowhere. Open FOLDER/index.html; nothing has to serve it.
+# in the order of docs/site/layout.xml, a page for each public header, search, and llms.txt. Fails
+# if a link or a reference leads nowhere. Open FOLDER/index.html to read it; no server is needed.
 #
-# It needs doxygen, doxygen-awesome-css (packages of Debian 12 and 13) and python3, and no network.
+# It needs doxygen, doxygen-awesome-css and python3 (packages of Debian 12 and 13), and no network.
 # DOXYGEN_AWESOME_CSS is where the style sheets are, if not where the package has them.
 set -euo pipefail
+site=$(realpath -m "${1:-$(dirname "$0")/../build/site}")
 cd "$(dirname "$0")/.."
-site=${1:-build/site}
 css=${DOXYGEN_AWESOME_CSS:-/usr/share/doxygen-awesome-css}
-for tool in doxygen python3 awk; do
-  command -v "$tool" >/dev/null || { echo "site.sh: there is no $tool; install doxygen and python3" >&2; exit 1; }
-done
-if [ ! -e "$css/doxygen-awesome.css" ]; then
-  echo "site.sh: $css has no doxygen-awesome.css; install doxygen-awesome-css" >&2
-  exit 1
+stop() { echo "site.sh: $*" >&2; exit 1; }
+command -v doxygen >/dev/null || stop "there is no doxygen; install doxygen"
+command -v python3 >/dev/null || stop "there is no python3; install python3"
+[ -e "$css/doxygen-awesome.css" ] ||
+  stop "there is no $css/doxygen-awesome.css; install doxygen-awesome-css"
+
+if [ -n "$(ls -A "$site" 2>/dev/null)" ]; then
+  [ -e "$site/llms.txt" ] || stop "$site is not empty, and is no site of an earlier run"
+  rm -rf "$site"
 fi
-
-rm -rf "$site"
 mkdir -p "$site"
-pages=$(mktemp -d)
-trap 'rm -rf "$pages"' EXIT
-python3 docs/site/pages.py "$pages/pages" "$site"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+python3 docs/site/pages.py "$work/pages" "$site"
 
-# The top of each layer is for users, and of its rooms the verbs of the coordinator: see
+# The top of each layer is for users, and of its rooms the verbs of the coordinator; see
 # docs/design/layers.md.
 {
   cat docs/site/Doxyfile
-  echo "INPUT = $pages/pages include/cohort" include/cohort/*/ include/cohort/coordinator/verbs
-  echo "USE_MDFILE_AS_MAINPAGE = $pages/pages/index.md"
-  echo "OUTPUT_DIRECTORY = $site"
-  echo "HTML_EXTRA_STYLESHEET = $css/doxygen-awesome.css $css/doxygen-awesome-sidebar-only.css docs/site/site.css"
-} >"$pages/Doxyfile"
-doxygen "$pages/Doxyfile" 2>&1 | tee "$pages/warnings"
-rm -f "$site/concepts.html"  # it lists those without a comment, which have no page
+  echo "INPUT = $work/pages include/cohort" include/cohort/*/ include/cohort/coordinator/verbs
+  echo "USE_MDFILE_AS_MAINPAGE = $work/pages/index.md"
+  echo "OUTPUT_DIRECTORY = \"$site\""
+  echo "HTML_EXTRA_STYLESHEET = $css/doxygen-awesome.css $css/doxygen-awesome-sidebar-only.css \\"
+  echo "  docs/site/site.css"
+} >"$work/Doxyfile"
+doxygen "$work/Doxyfile" >"$work/output" 2>&1 || { cat "$work/output"; stop "doxygen fails"; }
+rm -f "$site/concepts.html"  # a list of all, also of those without a comment, which have no page
+
+# Doxygen 1.9 says the first for each specialisation of a template of std or asio.
+sed "s|$PWD/||; s|$work/||" "$work/output" |
+  { grep 'warning:' || true; } | { grep -v 'Internal inconsistency' || true; } | sort -u
+if grep -qE 'unable to resolve reference|link request .* could not be resolved' "$work/output"; then
+  stop "a comment or a page refers to what is not there"
+fi
 python3 docs/site/links.py "$site"

@@ -1,9 +1,9 @@
 # Copyright (c) 2026 The cohort authors
 # SPDX-License-Identifier: BSL-1.0
 #
-# headers.awk HEADER: the header as Doxygen is to read it, line by line. Its \file comment becomes the
-# text of a page, below that of its layer, which is what the header of the layer's name says. The page
-# says how to include the header, and has all that it declares.
+# headers.awk HEADER: the header as Doxygen is to read it, line by line. Its \file comment becomes
+# the text of a page, which says how to include the header and has all that it declares. The page of
+# collectives/all_reduce.hpp is below that of collectives.hpp.
 NR == 1 {
   path = FILENAME
   sub(/.*include\//, "", path)
@@ -13,25 +13,31 @@ NR == 1 {
 }
 !described && /\\file/ {
   described = 1
-  sub(/\\file/, "")
-  begin = "\\defgroup " id " " (layer ".hpp" == name ? layer : substr(name, length(layer) + 2) \
-    " \\ilinebr \\ingroup " layer) " \\ilinebr "
-  sub(/\/\/\//, "/// " begin)
+  title = layer
+  if (layer ".hpp" != name) title = substr(name, length(layer) + 2) " \\ilinebr \\ingroup " layer
+  sub(/\\file/, "\\defgroup " id " " title " \\ilinebr")
+  sub(/ \\ilinebr$/, "")
 }
 # Where that comment ends.
 described == 1 && !/^\/\/\// {
   described = 2
   $0 = "/// \\par Header \\ilinebr <tt>\\#include &lt;" path "&gt;</tt>"
 }
-# The page has what is inside its marks, which reach no further than a namespace. One of few lines has
-# no comment at its end.
-/^namespace .*{$/ && !/detail/ { $0 = $0 " /** \\addtogroup " id " \\ilinebr \\{ */"; opened = NR }
-(/^}  \/\/ namespace / && !/detail/) || (/^}$/ && opened && NR - opened < 4) {
+# The page has what is inside its marks, which reach no further than a namespace. What is in a
+# namespace of its own inside a header is for the library, but for the operators of reductions. A
+# short namespace has no comment at its end.
+/^namespace / { opened = 0 }
+/^namespace (cohort|op).*{$/ && !/detail/ {
+  $0 = $0 " /** \\addtogroup " id " \\ilinebr \\{ */"
+  opened = NR
+}
+(/^}  \/\/ namespace (cohort|op)/ && !/detail/) || (/^}$/ && opened && NR - opened < 4) {
   $0 = "/** \\} */ }"
   opened = 0
 }
 # What only explains a wrong call is no form of the verb.
-/^ *\/\/\/ Chosen when a call fits/ { sub(/\/\/\//, "//") }
+/^ *\/\/\/ Chosen when a call fits/ { $0 = "/// \\cond"; explains = 1 }
+/^ *}$/ && explains { $0 = $0 " /** \\endcond */"; explains = 0 }
 # Doxygen 1.9 gives a friend of a class an anchor that is on no page.
 /^ *friend / && !/friend (class|struct) / { sub(/friend /, "") }
 # A paragraph for each promise.

@@ -2,8 +2,8 @@
 # Copyright (c) 2026 The cohort authors
 # SPDX-License-Identifier: BSL-1.0
 """links.py SITE: fails if a link, an image or a script of a page of SITE, or a link of its Markdown
-files, leads to a file or to an anchor that is not there, or out of the site. Links to other hosts are
-not followed."""
+files, leads to a file or to an anchor that is not there, or out of the site. The same for what its
+search and its navigation offer. Links to other hosts are not followed."""
 
 import html.parser
 import pathlib
@@ -46,12 +46,11 @@ def main():
             dead.append(f"{path.name}:{line}: {link} is not there")
         elif to in pages and urllib.parse.unquote(url.fragment) not in pages[to].anchors:
             dead.append(f"{path.name}:{line}: {link} has no such anchor")
-    # What search offers and where the navigation leads is in scripts.
     for path in [*site.glob("search/*.js"), *site.glob("nav*.js")]:
-        base = site
-        for match in re.finditer(r"""['"](?:\.\./)?([\w.-]+\.html)(?:#([\w:.-]+))?['"]""", path.read_text()):
+        for match in re.finditer(r"""['"](?:\.\./)?([\w.-]+\.html)(?:#([\w:.-]+))?['"]""",
+                                 path.read_text()):
             inside += 1
-            to = base / match[1]
+            to = site / match[1]
             if to not in pages:
                 dead.append(f"{path.name}: {match[0]} is not there")
             elif match[2] and match[2] not in pages[to].anchors:
