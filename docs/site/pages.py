@@ -20,6 +20,9 @@ here = pathlib.Path(__file__).parent
 root = here.parent.parent
 # A link, or code, in which nothing is one.
 link = re.compile(r"`[^`]*`|(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
+# Emphasis, which Doxygen does not see beside code or inside a word; or code, in which it takes a
+# quote for the end unless there are two marks.
+marked = re.compile(r"`[^`]*`|\*\*((?:`[^`]*`|[^*`])+)\*\*|(?<!\*)\*(\w+)\*(?!\*)")
 
 
 def page_name(path):
@@ -61,6 +64,14 @@ def target(page, url, pages, site, suffix):
     return copy
 
 
+def mark(match):
+    if match[1]:
+        return f"<b>{marked.sub(mark, match[1])}</b>"
+    if match[2]:
+        return f"<em>{match[2]}</em>"
+    return f"`{match[0]}`" if "'" in match[0] else match[0]
+
+
 def translate(page, pages, site, suffix):
     """The page with links to pages that end in suffix; for .html, as Doxygen is to read it."""
     name, seen, lines, fence = page_name(page), {}, [], None
@@ -83,7 +94,10 @@ def translate(page, pages, site, suffix):
 
     def end_paragraph():
         if paragraph:
-            lines.append(link.sub(follow, "\n".join(paragraph)))
+            text = link.sub(follow, "\n".join(paragraph))
+            if suffix == ".html":
+                text = marked.sub(mark, text)
+            lines.append(text)
             paragraph.clear()
 
     for line in all_lines:
