@@ -27,11 +27,13 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 python3 docs/site/pages.py "$work/pages" "$site"
 
-# The top of each layer is for users, and of its rooms the verbs of the coordinator; see
-# docs/design/layers.md.
+# The top of each layer is for users, and of its rooms the verbs of the coordinator and the arenas of
+# NCCL; docs/design/layers.md has the rooms.
 {
   cat docs/site/Doxyfile
-  echo "INPUT = $work/pages include/cohort" include/cohort/*/ include/cohort/coordinator/verbs
+  echo "INPUT = $work/pages include/cohort" include/cohort/*/ include/cohort/coordinator/verbs \
+    include/cohort/nccl/extra/*arena.hpp
+  echo "STRIP_FROM_PATH = include $work"
   echo "USE_MDFILE_AS_MAINPAGE = $work/pages/index.md"
   echo "OUTPUT_DIRECTORY = \"$site\""
   echo "HTML_EXTRA_STYLESHEET = $css/doxygen-awesome.css $css/doxygen-awesome-sidebar-only.css \\"
