@@ -45,4 +45,23 @@ described == 1 && !/^\/\/\// {
   gsub(/\*(Requires|Completion|Cancellation|Errors|Throws|Threads|Cost|Source|Example):?\*/,
     "\\ilinebr \\ilinebr &")
 }
-{ print }
+{ line[NR] = $0 }
+# Doxygen would list a member of a class that is defined below it once more, as a function of the page.
+END {
+  for (i = 1; i <= NR; ++i) {
+    if (line[i] !~ /^[A-Za-z][^(]*[A-Za-z0-9_>]::~?(operator[^(]*|[a-z0-9_]+)\(/) continue
+    for (before = i - 1; line[before] ~ /^(template|  )/; --before) continue
+    if (line[before] == "") line[before] = "/// \\cond"
+    else if (before != last) continue
+    else sub(/ \/\*\* \\endcond \*\/$/, "", line[before])
+    open = 0
+    for (last = i; last < NR; ++last) {
+      text = line[last]
+      open += gsub(/{/, "", text) - gsub(/}/, "", text)
+      if (line[last] ~ /^}/ || (open == 0 && line[last] ~ /[;}]$/)) break
+    }
+    line[last] = line[last] " /** \\endcond */"
+    i = last
+  }
+  for (i = 1; i <= NR; ++i) print line[i]
+}
