@@ -27,7 +27,7 @@ described == 1 && !/^\/\/\// {
 # namespace of its own inside a header is for the library, but for the operators of reductions. A
 # short namespace has no comment at its end.
 /^namespace / { opened = 0 }
-/^namespace (cohort|op).*{$/ && !/detail/ {
+/^namespace (cohort|op).*[{]$/ && !/detail/ {
   $0 = $0 " /** \\addtogroup " id " \\ilinebr \\{ */"
   opened = NR
 }
@@ -46,7 +46,7 @@ described == 1 && !/^\/\/\// {
     "\\ilinebr \\ilinebr &")
 }
 { line[NR] = $0 }
-# Doxygen would list a member of a class that is defined below it once more, as a function of the page.
+# Doxygen would list a member that is defined below its class as a function of the page, too.
 END {
   for (i = 1; i <= NR; ++i) {
     if (line[i] !~ /^[A-Za-z][^(]*[A-Za-z0-9_>]::~?(operator[^(]*|[a-z0-9_]+)\(/) continue
@@ -57,7 +57,7 @@ END {
     open = 0
     for (last = i; last < NR; ++last) {
       text = line[last]
-      open += gsub(/{/, "", text) - gsub(/}/, "", text)
+      open += gsub(/[{]/, "", text) - gsub(/[}]/, "", text)
       if (line[last] ~ /^}/ || (open == 0 && line[last] ~ /[;}]$/)) break
     }
     line[last] = line[last] " /** \\endcond */"
