@@ -36,7 +36,7 @@ described == 1 && !/^\/\/\// {
   opened = 0
 }
 # What only explains a wrong call is no form of the verb.
-/^ *\/\/\/ Chosen when a call fits/ { $0 = "/// \\cond"; explains = 1 }
+/^ *\/\/\/ Chosen when a call (fits|does not fit)/ { $0 = "/// \\cond"; explains = 1 }
 /^ *}$/ && explains { $0 = $0 " /** \\endcond */"; explains = 0 }
 # Doxygen 1.9 gives a friend of a class an anchor that is on no page.
 /^ *friend / && !/friend (class|struct) / { sub(/friend /, "") }
