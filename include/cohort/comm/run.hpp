@@ -34,7 +34,7 @@
 
 namespace cohort {
 
-/// What \ref run makes, and how. The same on all ranks.
+/// What `run` makes, and how. The same on all ranks.
 struct run_options {
   cohort::thread_level thread_level = cohort::thread_level::serialized;
   engine_options engine = engine_options::from_environment();
@@ -97,7 +97,7 @@ struct main_ended {
 ///
 /// A program that is to own the loop, to run a second context or to go on after an error has the
 /// long form: \ref environment, an `asio::io_context`, \ref communicator, `asio::co_spawn` with
-/// \ref rethrow.
+/// `rethrow`.
 template <class Main>
 [[nodiscard]] int run(int argc, char** argv, Main&& main, const run_options& options = {});
 

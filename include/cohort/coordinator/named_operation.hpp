@@ -25,7 +25,7 @@ namespace cohort {
 
 /// The name of an operation, and where it is submitted: converts from strings at the call. A string
 /// that is passed as an rvalue is kept, others must live until the operation has been submitted,
-/// which for `co_await` is at once. Names are 1 to 65 535 bytes; the first is not '\x01'.
+/// which for `co_await` is at once. Names are 1 to 65 535 bytes, of which the first is not 1.
 class operation_name {
  public:
   // User-provided constructors: g++ 12 mishandles other temporaries in co_await expressions.

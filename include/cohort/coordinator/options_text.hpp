@@ -32,8 +32,8 @@ namespace cohort {
   return sorted_plan(tensors.sizes(), options);
 }
 
-/// A pack per line, each name in quotes, as in `"layer1/w" "layer1/b"`. In the quotes \", \\ and
-/// \x0a stand for a quote, a backslash and the byte of that number. Lines may begin with #.
+/// A pack per line, each name in quotes, as in `"layer1/w" "layer1/b"`. In the quotes `\"`, `\\`
+/// and `\x0a` stand for a quote, a backslash and the byte of that number. Lines may begin with #.
 [[nodiscard]] std::string to_text(const fusion_plan& plan);
 /// Throws errc::invalid_argument that names the line and what is wrong with it: not such a text, an
 /// empty or too long name, a name that is there twice.

@@ -237,7 +237,7 @@ class named_verbs : public message_verbs<named_verbs>, public result_verbs<named
         token_in(first, second));
   }
 
-  /// A group of tensors that can be started again and again, see \ref persistent_group: without
+  /// A group of tensors that can be started again and again, see `persistent_group`: without
   /// negotiation, but for groups on devices and in sets on devices, whose starts are elected.
   /// *Cost*: one negotiated operation; where starts are not elected, also a communicator, made as
   /// by `communicator::dup`.

@@ -82,7 +82,7 @@ template <class Token>
 using basic_as_tuple = asio::as_tuple_t<Token>;
 #endif
 
-/// Type of \ref as_tuple. Used bare it means `as_tuple(use_awaitable)`.
+/// Type of `as_tuple`. Used bare it means `as_tuple(use_awaitable)`.
 struct as_tuple_token : basic_as_tuple<default_token> {
   constexpr as_tuple_token() : basic_as_tuple<default_token>(default_token{}) {}
 

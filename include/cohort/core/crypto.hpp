@@ -6,7 +6,7 @@
 /// other that they know one secret.
 ///
 /// The hash is after FIPS 180-4 and RFC 2104, in portable code without tables but the 64 constants.
-/// It is made for tokens, tables and executables, not for bulk data. <random> is not used, for it
+/// It is made for tokens, tables and executables, not for bulk data. `<random>` is not used, for it
 /// costs every user a tenth of a second.
 
 #include <unistd.h>

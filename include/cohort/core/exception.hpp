@@ -73,7 +73,7 @@ void encode_exception(wire::writer& out, const std::exception_ptr& thrown, int r
 ///   facts, those that are about more (mismatch_error, withdrawn_error) as rank_error;
 /// - any other std::system_error as such, with its code (register_category() tells which come
 /// back);
-/// - std::runtime_error, std::logic_error, the classes of <stdexcept> derived from them, and
+/// - std::runtime_error, std::logic_error, the classes of `<stdexcept>` derived from them, and
 ///   std::bad_alloc, bad_cast, bad_optional_access and their like as these;
 /// - types given to register_exception() as such;
 /// - all others as remote_error.

@@ -38,7 +38,7 @@ void wire_fields(Archive& archive, std::unique_ptr<T>& pointer) {
   if (there) archive(*pointer);
 }
 
-/// (Told by its structure: <complex> costs every user of this header a twentieth of a second.)
+/// (Told by its structure: `<complex>` costs every user of this header a twentieth of a second.)
 template <class Archive, cohort::detail::complex_like Complex>
 void wire_fields(Archive& archive, Complex& value) {
   auto real = value.real();

@@ -149,9 +149,9 @@ inline progress::look_task<> reached(issue_source& source, device::stream on) {
 /// The source of an engine that issues the operations on devices and polls them. One per context,
 /// found with `asio::use_service<issue_source>(io)`.
 ///
-/// It has a \ref device_queue for each device, where it is told how operations are issued, and
-/// parts for what happens to communicators: \ref abort_ladder, \ref departures,
-/// \ref fault_messages, \ref inquiries.
+/// It has a `device_queue` for each device, where it is told how operations are issued, and
+/// parts for what happens to communicators: `abort_ladder`, `departures`,
+/// `fault_messages`, `inquiries`.
 ///
 /// *Threads*: every function from any thread, but for those of parts, which are called with the
 /// lock held. It is a recursive one because the source of MPI may start operations here in the lap

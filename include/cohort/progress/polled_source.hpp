@@ -194,7 +194,7 @@ class polled_source {
 
 // ---- sources without that base --------------------------------------------------------------
 
-/// What an engine polls too: a class of its own kind with the functions that a \ref polled_source
+/// What an engine polls too: a class of its own kind with the functions that a `polled_source`
 /// must have, and perhaps `static constexpr bool is_dear` and others of its functions.
 template <class Source>
 concept poll_source = requires(Source& source, ready_queue& ready) {

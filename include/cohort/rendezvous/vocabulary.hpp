@@ -66,7 +66,7 @@ class owned_key {
   text name_;
 };
 
-/// What \ref parse_key has found: a key, or what is wrong.
+/// What `parse_key` has found: a key, or what is wrong.
 struct parsed_key {
   owned_key key;
   std::error_code error;  ///< errc::invalid_argument
@@ -79,7 +79,7 @@ struct parsed_key {
 /// digits. In the name `;`, `:` and `%` are written as `%3b`, `%3a` and `%25`.
 [[nodiscard]] std::string to_string(const rendezvous_key& key);
 
-/// The key that \ref to_string has written. Throws std::bad_alloc only.
+/// The key that `to_string` has written. Throws std::bad_alloc only.
 [[nodiscard]] parsed_key parse_key(std::string_view text);
 
 /// The longest name of a key, in bytes.

@@ -27,7 +27,7 @@ class manual_state;
 struct start_manual;
 }  // namespace detail
 
-/// What cancelling does to an operation of a \ref manual_source, and what dropping its future does.
+/// What cancelling does to an operation of a `manual_source`, and what dropping its future does.
 enum class manual_kind : std::uint8_t {
   receive,  ///< like a posted receive: cancelling, or dropping, ends it with `operation_aborted`
   borrowed  ///< like a collective over a borrowed buffer: it ignores cancellation; dropping waits
