@@ -21,7 +21,7 @@ else
   double=$here/../support/fake_gpu/include
   printf '#include <cohort/cohort.hpp>\nstatic_assert(COHORT_HAS_NCCL);\n' >gpu.cpp
   # shellcheck disable=SC2086  # words
-  "$MPICXX" -std=c++20 $flags -DCOHORT_WITH_GPU -isystem "$double" -fsyntax-only gpu.cpp
+  "$MPICXX" -std=c++20 $flags -DCOHORT_WITH_GPU -isystem "$double" -fsyntax-only -c gpu.cpp
 fi
 # shellcheck disable=SC2086  # words
 "$MPICXX" -std=c++20 ${CXXFLAGS-} "$here/main.cpp" $flags -o consumer
