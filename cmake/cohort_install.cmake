@@ -17,6 +17,7 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/cohort/device"
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/cohort")
 install(FILES "${PROJECT_SOURCE_DIR}/include/cohort/device.hpp"
   "${PROJECT_SOURCE_DIR}/include/cohort/nccl.hpp" "${PROJECT_SOURCE_DIR}/include/cohort/gpu.hpp"
+  "${PROJECT_SOURCE_DIR}/include/cohort/src.hpp"
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/cohort")
 install(EXPORT cohort_targets FILE cohort_targets.cmake NAMESPACE cohort::
   DESTINATION "${package_dir}")
@@ -28,6 +29,19 @@ if(COHORT_INSTALL_COMPILED)
     ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
   install(EXPORT cohort_compiled_targets FILE cohort_compiled_targets.cmake NAMESPACE cohort::
     DESTINATION "${compiled_dir}")
+endif()
+
+# cohort.pc, and cohort-compiled.pc beside the library. They may be moved with what they are of.
+function(cohort_install_pkgconfig name folder)
+  file(RELATIVE_PATH cohort_to_prefix "/prefix/${folder}" "/prefix")
+  string(REGEX REPLACE "/$" "" cohort_to_prefix "${cohort_to_prefix}")
+  configure_file("${PROJECT_SOURCE_DIR}/packaging/pkgconfig/${name}.pc.in"
+    "${PROJECT_BINARY_DIR}/${name}.pc" @ONLY)
+  install(FILES "${PROJECT_BINARY_DIR}/${name}.pc" DESTINATION "${folder}")
+endfunction()
+cohort_install_pkgconfig(cohort "${CMAKE_INSTALL_DATADIR}/pkgconfig")
+if(COHORT_INSTALL_COMPILED)
+  cohort_install_pkgconfig(cohort-compiled "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 endif()
 
 configure_package_config_file(

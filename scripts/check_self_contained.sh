@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: BSL-1.0
 #
 # check_self_contained.sh [MPICXX]: every header can be included alone, by a user who includes only
-# that one; and a whole program needs nothing but MPI's compiler wrapper and -Iinclude.
+# that one.
 #
 # 1. clang reads all headers in one run, each as a module of its own, which sees the names and macros of
 #    what it includes itself and of nothing else; those of the standard library are modules too. It
@@ -159,6 +159,3 @@ checks | xargs -L 1 -P "$(nproc)" bash -c 'check "$@"' check
 count=$(find include -name '*.hpp' | wc -l)
 [ "$count" -gt 0 ]
 echo "$count headers are self-contained, with $double too"
-
-"$mpicxx" -std=c++20 -Iinclude tests/consumer/main.cpp -o "$scratch/consumer"
-echo "a program that includes <cohort/cohort.hpp> needs only: $mpicxx -std=c++20 -Iinclude"

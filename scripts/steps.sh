@@ -38,8 +38,8 @@ step() {
 install_tools() {
   # llvm-19 has the symbolizer that the sanitizers' lists of known leaks need.
   apt_install ccache clang-19 libclang-rt-19-dev llvm-19 lld clang-format-19 libmpich-dev mpich \
-    libopenmpi-dev openmpi-bin g++ cmake ninja-build libasio-dev libcli11-dev catch2 \
-    doxygen doxygen-awesome-css python3
+    libopenmpi-dev openmpi-bin g++ cmake ninja-build libasio-dev libcli11-dev catch2 pkgconf \
+    doxygen doxygen-awesome-css python3 python3-yaml
 }
 
 # built_with MPI COMPILER DIRECTORY TARGETS CMAKE_ARGUMENTS...: builds the targets (words).

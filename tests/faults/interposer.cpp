@@ -130,6 +130,10 @@ FAULTS_COVER(Allreduce,
              (const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
               MPI_Comm comm),
              (sendbuf, recvbuf, count, datatype, op, comm))
+FAULTS_COVER(Alltoall,
+             (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
+              int recvcount, MPI_Datatype recvtype, MPI_Comm comm),
+             (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm))
 FAULTS_COVER(Barrier, (MPI_Comm comm), (comm))
 FAULTS_COVER(Cancel, (MPI_Request * request), (request))
 FAULTS_COVER(Bcast, (void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm),
@@ -191,6 +195,10 @@ FAULTS_COVER(Error_string, (int errorcode, char* string, int* resultlen),
              (errorcode, string, resultlen))
 FAULTS_COVER(Finalize, (void), ())
 FAULTS_COVER(Finalized, (int* flag), (flag))
+FAULTS_COVER(Gather,
+             (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
+              int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm),
+             (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm))
 FAULTS_COVER(Get_count, (const MPI_Status* status, MPI_Datatype datatype, int* count),
              (status, datatype, count))
 FAULTS_COVER(Get_elements_x, (const MPI_Status* status, MPI_Datatype datatype, MPI_Count* count),
@@ -351,9 +359,26 @@ FAULTS_COVER(Op_create, (MPI_User_function * function, int commute, MPI_Op* op),
              (function, commute, op))
 FAULTS_COVER(Op_free, (MPI_Op * op), (op))
 FAULTS_COVER(Query_thread, (int* provided), (provided))
+FAULTS_COVER(Reduce_scatter_block,
+             (const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype, MPI_Op op,
+              MPI_Comm comm),
+             (sendbuf, recvbuf, recvcount, datatype, op, comm))
 FAULTS_COVER(Request_free, (MPI_Request * request), (request))
 FAULTS_COVER(Request_get_status, (MPI_Request request, int* flag, MPI_Status* status),
              (request, flag, status))
+FAULTS_COVER(Rsend,
+             (const void* buf, int count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm),
+             (buf, count, datatype, dest, tag, comm))
+FAULTS_COVER(Scatter,
+             (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
+              int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm),
+             (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm))
+FAULTS_COVER(Send,
+             (const void* buf, int count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm),
+             (buf, count, datatype, dest, tag, comm))
+FAULTS_COVER(Ssend,
+             (const void* buf, int count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm),
+             (buf, count, datatype, dest, tag, comm))
 FAULTS_COVER(Test_cancelled, (const MPI_Status* status, int* flag), (status, flag))
 FAULTS_COVER(Testany,
              (int count, MPI_Request requests[], int* index, int* flag, MPI_Status* status),
@@ -377,6 +402,14 @@ FAULTS_COVER(Type_get_extent, (MPI_Datatype type, MPI_Aint* lb, MPI_Aint* extent
 FAULTS_COVER(Type_get_true_extent, (MPI_Datatype type, MPI_Aint* lb, MPI_Aint* extent),
              (type, lb, extent))
 FAULTS_COVER(Type_size, (MPI_Datatype type, int* size), (type, size))
+FAULTS_COVER(Recv,
+             (void* buf, int count, MPI_Datatype datatype, int source, int tag, MPI_Comm comm,
+              MPI_Status* status),
+             (buf, count, datatype, source, tag, comm, status))
+FAULTS_COVER(Reduce,
+             (const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
+              int root, MPI_Comm comm),
+             (sendbuf, recvbuf, count, datatype, op, root, comm))
 FAULTS_COVER(Reduce_local,
              (const void* inbuf, void* inoutbuf, int count, MPI_Datatype datatype, MPI_Op op),
              (inbuf, inoutbuf, count, datatype, op))
