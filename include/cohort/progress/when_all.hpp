@@ -8,11 +8,12 @@
 /// \code
 /// std::vector<double> out(100), in(100);
 /// double loss = 0;
-/// auto sent = cohort::send(world, out, right, 7, cohort::as_future);
-/// auto received = cohort::recv(world, in, left, 7, cohort::as_future);
+/// auto sent = cohort::send(world, out, world.rank(), 7, cohort::as_future);
+/// auto received = cohort::recv(world, in, world.rank(), 7, cohort::as_future);
 /// auto mean = cohort::all_reduce(world, loss, cohort::op::average, cohort::as_future);
-/// const cohort::status st =  // the one that has a result
+/// const cohort::status st =  // of the one that has a result
 ///     co_await cohort::when_all(std::move(sent), std::move(received), std::move(mean));
+/// std::printf("%zu numbers\n", st.count<double>());
 /// \endcode
 
 #include <cohort/core/asio.hpp>

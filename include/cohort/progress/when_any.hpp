@@ -5,13 +5,15 @@
 /// `cohort::when_any`: waits until one of several futures is ready, and says which.
 ///
 /// \code
-/// std::vector<cohort::future<cohort::status>> results;  // one from each worker, in any order
-/// for (int r = 1; r < world.size(); ++r) {
+/// std::vector<std::vector<double>> parts(world.size(), std::vector<double>(1000));
+/// std::vector<cohort::future<cohort::status>> results;  // of the ranks, in any order
+/// for (int r = 0; r < world.size(); ++r) {
 ///   results.push_back(cohort::recv(world, parts[r], r, 7, cohort::as_future));
 /// }
 /// for (std::size_t left = results.size(); left != 0; --left) {
 ///   const std::size_t i = co_await cohort::when_any(results);
-///   co_await std::move(results[i]);  // its result or its error; it is not waited for again
+///   co_await std::move(results[i]);  // its result or its error; it is passed over from now on
+///   std::printf("rank %zu is there\n", i);
 /// }
 /// \endcode
 
