@@ -177,6 +177,8 @@ TEST_CASE("when_any takes futures that several threads end") {
     }
   };
   cohort_test::run(io, work());
+  elsewhere.join();  // they have posted into the loop that goes first
+  third.join();
   CHECK(results == 300 * 9);
 }
 
@@ -207,6 +209,7 @@ TEST_CASE("when_any is cancelled while another thread ends what it waits for") {
     }
   };
   cohort_test::run(io, work());
+  elsewhere.join();  // it has posted into the loop that goes first
   CHECK(stopped + results == 300);
   CHECK(source.pending() == 0);
 }
