@@ -29,3 +29,4 @@
 #include <cohort/progress/polled_source.hpp>
 #include <cohort/progress/sync_wait.hpp>
 #include <cohort/progress/when_all.hpp>
+#include <cohort/progress/when_any.hpp>

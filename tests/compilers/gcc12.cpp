@@ -155,6 +155,19 @@ TEST_CASE("futures, all of them, and deadlines") {
     std::vector<asio::awaitable<void>> lazy;
     for (double& each : numbers) lazy.push_back(cohort::all_reduce(world, each, cohort::op::max));
     co_await cohort::when_all(std::move(lazy));
+    const auto [both, text] = co_await cohort::when_all(
+        cohort::all_reduce(world, made(1), cohort::op::sum, cohort::as_future),
+        cohort::barrier(world, cohort::as_future),
+        cohort::broadcast(world, std::string("text"), 0, cohort::as_future));
+    CHECK(both[7] == world.size());
+    CHECK(text == "text");
+    std::vector<cohort::future<>> mixed;
+    mixed.push_back(cohort::all_reduce(world, made(1), cohort::op::sum, cohort::as_future));
+    mixed.push_back(cohort::barrier(world, cohort::as_future));
+    for (std::size_t left = mixed.size(); left != 0; --left) {
+      const std::size_t first = co_await cohort::when_any(mixed);
+      co_await std::move(mixed[first]);
+    }
     CHECK(numbers[2] == world.size());
 
     co_await cohort::with_deadline(cohort::all_reduce(world, grad, cohort::op::max), 30s);

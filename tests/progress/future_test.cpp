@@ -17,6 +17,8 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <system_error>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -46,6 +48,8 @@ struct fixture {
   void end_later(int id, std::chrono::milliseconds when, std::error_code error = {}) {
     asio::co_spawn(io, end(id, when, error), asio::detached);
   }
+  /// A future with a value, of an operation that throws its error.
+  future<int> give_later(int id);
   task end(int id, std::chrono::milliseconds when, std::error_code error) {
     asio::steady_timer timer(io, when);
     co_await timer.async_wait(asio::use_awaitable);
@@ -76,6 +80,11 @@ asio::awaitable<int> give(manual_source& source, int id) {
   co_await source.start(id);
   co_return 10 * id;
 }
+asio::awaitable<std::unique_ptr<int>> make_owned(manual_source& source, int id) {
+  co_await source.start(id);
+  co_return std::make_unique<int>(id);
+}
+future<int> fixture::give_later(int id) { return asio::co_spawn(io, give(source, id), as_future); }
 
 }  // namespace
 
@@ -390,6 +399,156 @@ TEST_CASE_METHOD(fixture,
   asio::co_spawn(io, waits(), asio::bind_cancellation_slot(stop.slot(), asio::detached));
   io.run_for(10s);
   CHECK(ended == asio::error::operation_aborted);
+}
+
+TEST_CASE_METHOD(fixture, "when_all of futures of several types gives what has a value, in order") {
+  const auto work = [&]() -> task {
+    for (const int id : {0, 1, 2, 3, 4}) end_later(id, std::chrono::milliseconds(5 - id));
+    future<int> ten = asio::co_spawn(io, give(source, 1), as_future);
+    future<std::tuple<std::error_code>> code = source.start(2, cohort::as_tuple(as_future));
+    future<std::unique_ptr<int>> owned = asio::co_spawn(io, make_owned(source, 3), as_future);
+    auto [number, error, pointer] = co_await cohort::when_all(
+        source.start(0, as_future), std::move(ten), std::move(code), std::move(owned));
+    CHECK(number == 10);
+    CHECK(error == std::tuple<std::error_code>());
+    CHECK(*pointer == 3);
+    const int alone = co_await cohort::when_all(asio::co_spawn(io, give(source, 4), as_future));
+    CHECK(alone == 40);
+    end_later(5, 2ms);
+    end_later(6, 1ms);
+    co_await cohort::when_all(source.start(5, as_future), source.start(6, as_future));
+    CHECK(source.pending() == 0);
+  };
+  run(io, work());
+}
+
+TEST_CASE_METHOD(fixture, "when_all of several types waits for all and throws the first error") {
+  const auto work = [&]() -> task {
+    end_later(2, 1ms, full);  // first in time
+    end_later(1, 3ms, broken);
+    end_later(0, 5ms);
+    auto all =
+        cohort::when_all(source.start(0, as_future), give_later(1), source.start(2, as_future));
+    const auto code = co_await code_of(std::move(all));
+    CHECK(code == broken);
+    CHECK(source.pending() == 0);
+  };
+  run(io, work());
+}
+
+TEST_CASE_METHOD(fixture, "when_all of several types takes awaitables and futures together") {
+  const auto work = [&]() -> task {
+    for (const int id : {0, 1, 2}) end_later(id, std::chrono::milliseconds(5 - id));
+    future<> running = source.start(0, as_future);
+    const auto [first, second] =
+        co_await cohort::when_all(give(source, 1), std::move(running), give(source, 2));
+    CHECK(first == 10);
+    CHECK(second == 20);
+  };
+  run(io, work());
+}
+
+TEST_CASE_METHOD(fixture, "cancelling when_all of several types cancels all at once") {
+  asio::cancellation_signal stop;
+  std::error_code ended;
+  const auto waits = [&]() -> task {
+    auto all = cohort::when_all(source.start(0, as_future), give_later(1),
+                                source.start(2, cohort::as_tuple(as_future)));
+    ended = co_await code_of(std::move(all));
+  };
+  asio::co_spawn(io, waits(), asio::bind_cancellation_slot(stop.slot(), asio::detached));
+  io.poll();
+  CHECK(source.pending() == 3);
+  stop.emit(asio::cancellation_type::terminal);
+  io.run();
+  CHECK(ended == asio::error::operation_aborted);
+  CHECK(source.pending() == 0);
+  stop.emit(asio::cancellation_type::terminal);  // finds nothing
+}
+
+// ---- futures without their values --------------------------------------------------------------
+
+TEST_CASE_METHOD(fixture, "futures of values stand beside others in a vector of future<>") {
+  const auto work = [&]() -> task {
+    std::vector<future<>> all;
+    all.push_back(source.start(0, as_future));
+    all.push_back(source.start(1, cohort::as_tuple(as_future)));
+    all.push_back(asio::co_spawn(io, give(source, 2), as_future));
+    all.push_back(asio::co_spawn(io, make_owned(source, 3), as_future));
+    for (int id = 0; id < 4; ++id) end_later(id, std::chrono::milliseconds(5 - id));
+    co_await cohort::when_all(std::move(all));
+    CHECK(source.pending() == 0);
+    std::vector<future<>> failing;
+    failing.push_back(give_later(5));
+    failing.push_back(source.start(6, as_future));
+    end_later(6, 1ms, full);
+    end_later(5, 2ms, broken);
+    const auto code = co_await code_of(cohort::when_all(std::move(failing)));
+    CHECK(code == broken);
+  };
+  run(io, work());
+}
+
+TEST_CASE_METHOD(fixture, "a future without its value is the same operation") {
+  auto of_value = source.start(1, cohort::as_tuple(as_future));
+  future<> f = std::move(of_value);
+  CHECK_FALSE(of_value.valid());  // NOLINT: what a moved-from future says
+  CHECK(f.valid());
+  CHECK_FALSE(f.is_ready());
+  f = source.start(2, cohort::as_tuple(as_future));  // the other is given up, as it is dropped
+  CHECK(source.pending() == 1);
+  source.complete(2);
+  run(io, std::move(f));
+
+  future<> got = asio::co_spawn(io, give(source, 3), as_future);
+  end_later(3, 1ms);
+  run(io, [](future<>& each) -> task {
+    while (!each.is_ready()) {
+      co_await asio::post(co_await asio::this_coro::executor, asio::use_awaitable);
+    }
+  }(got));
+  got.get();
+
+  future<> cancelled = source.start(4, cohort::as_tuple(as_future));
+  cancelled.cancel();
+  CHECK(run(io, code_of(std::move(cancelled))) == std::error_code());  // it is in the tuple
+  bool done = false;
+  await_elsewhere(source.start(5, cohort::as_tuple(as_future)), done);
+  source.complete(5);
+  io.restart();
+  io.run();
+  CHECK(done);
+}
+
+TEST_CASE_METHOD(fixture, "a future without its value has the same duty when it is dropped") {
+  {
+    const future<> given_up = source.start(1, cohort::as_tuple(as_future));
+    CHECK(source.pending() == 1);
+  }
+  CHECK(source.pending() == 0);
+  {
+    const future<> waits = source.start(2, manual_kind::borrowed, cohort::as_tuple(as_future));
+    source.complete(2);  // found by the look of the destructor
+    CHECK(source.pending() == 1);
+  }
+  CHECK(source.pending() == 0);
+  io.run();
+}
+
+TEST_CASE_METHOD(fixture, "cancelling the await of a future without its value cancels it") {
+  asio::cancellation_signal stop;
+  std::error_code ended;
+  const auto waits = [&]() -> task {
+    future<> f = asio::co_spawn(io, give(source, 1), as_future);
+    ended = co_await code_of(std::move(f));
+  };
+  asio::co_spawn(io, waits(), asio::bind_cancellation_slot(stop.slot(), asio::detached));
+  io.poll();
+  CHECK(source.pending() == 1);
+  stop.emit(asio::cancellation_type::terminal);
+  io.run();
+  CHECK(ended == asio::error::operation_aborted);
+  CHECK(source.pending() == 0);
 }
 
 // ---- deadlines ---------------------------------------------------------------------------------

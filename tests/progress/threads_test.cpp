@@ -3,17 +3,23 @@
 
 // Several threads: who starts, who runs the loop, who waits. Runs under the thread sanitizer.
 
+#include <cohort/core/log.hpp>
 #include <cohort/progress.hpp>
 #include <cohort/progress/doorbell.hpp>
 #include <cohort/testing.hpp>
 
 #include <asio/strand.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "support/catch.hpp"
@@ -26,6 +32,15 @@ using namespace std::chrono_literals;
 using cohort::testing::manual_kind;
 using cohort::testing::manual_source;
 using task = asio::awaitable<void>;
+
+/// Until a thread has said that nobody runs its loop.
+void wait_for_line(const cohort::log::capture& log) {
+  const auto limit = std::chrono::steady_clock::now() + cohort_test::patient(30s);
+  while (!log.contains("cohort::sync_wait") && std::chrono::steady_clock::now() < limit) {
+    std::this_thread::sleep_for(1ms);
+  }
+  CHECK(log.contains("cohort::sync_wait"));
+}
 
 }  // namespace
 
@@ -89,6 +104,114 @@ TEST_CASE("get() blocks a plain thread until the loop has delivered") {
   CHECK_THROWS_AS(bad.get(), std::system_error);
   standard.get();
   ends.join();
+}
+
+TEST_CASE("get() says once that nobody runs the loop, and waits on") {
+  asio::io_context io;
+  manual_source source(io);
+  cohort::progress_thread running;
+  manual_source looked_at(running.context());
+  const cohort::log::capture log;
+  auto waited = source.start(1, cohort::as_future);
+  auto beside = looked_at.start(2, cohort::as_future);
+  std::thread by_a_loop([&] { beside.get(); });
+  std::thread waits([&] { waited.get(); });
+  wait_for_line(log);
+  looked_at.complete(2);
+  by_a_loop.join();
+  source.complete(1);
+  io.run();
+  waits.join();
+  const std::string text = log.text();
+  CHECK(std::count(text.begin(), text.end(), '\n') == 1);
+  CHECK_THAT(text, Catch::Matchers::ContainsSubstring("nobody ran the loop"));
+}
+
+TEST_CASE("a thread that sleeps in get() is told when the context goes") {
+  std::optional<asio::io_context> io(std::in_place);
+  manual_source source(*io);
+  const cohort::log::capture log;
+  auto pending = source.start(1, cohort::as_future);
+  std::error_code end;
+  std::thread waits([&] {
+    try {
+      pending.get();
+    } catch (const std::system_error& why) {
+      end = why.code();
+    }
+  });
+  wait_for_line(log);  // it sleeps by now
+  cohort::use_engine(*io, {.drain = 0ms});
+  io.reset();
+  waits.join();
+  CHECK((end == cohort::errc::engine_stopped || end == asio::error::operation_aborted));
+}
+
+TEST_CASE("when_any takes futures that several threads end") {
+  cohort::progress_thread elsewhere;
+  cohort::progress_thread third;
+  asio::io_context io;
+  manual_source here(io);
+  manual_source there(elsewhere.context());
+  manual_source beyond(third.context());
+  int results = 0;
+  const auto work = [&]() -> task {
+    for (int i = 0; i < 300; ++i) {
+      std::vector<cohort::future<>> all;
+      for (int id = 0; id < 3; ++id) {
+        for (auto* source : {&here, &there, &beyond}) {
+          all.push_back(source->start(id, cohort::as_future));
+        }
+      }
+      std::thread ends([&] {
+        for (const int id : {2, 0, 1}) {
+          for (auto* source : {&beyond, &there, &here}) source->complete(id);
+        }
+      });
+      for (std::size_t left = all.size(); left != 0; --left) {
+        const std::size_t i_th = co_await cohort::when_any(all);
+        co_await std::move(all[i_th]);
+        ++results;
+      }
+      ends.join();
+    }
+  };
+  cohort_test::run(io, work());
+  elsewhere.join();  // they have posted into the loop that goes first
+  third.join();
+  CHECK(results == 300 * 9);
+}
+
+TEST_CASE("when_any is cancelled while another thread ends what it waits for") {
+  cohort::progress_thread elsewhere;
+  asio::io_context io;
+  manual_source source(elsewhere.context());
+  int stopped = 0;
+  int results = 0;
+  const auto once = [&](std::vector<cohort::future<>>& all) -> task {
+    co_await cohort::when_any(all);
+    ++results;
+  };
+  const auto work = [&]() -> task {
+    for (int i = 0; i < 300; ++i) {
+      std::vector<cohort::future<>> all;
+      for (int id = 0; id < 4; ++id) all.push_back(source.start(id, cohort::as_future));
+      std::thread ends([&] { source.complete(1); });
+      asio::cancellation_signal stop;
+      auto waiting = asio::co_spawn(io, once(all),
+                                    asio::bind_cancellation_slot(stop.slot(), cohort::as_future));
+      asio::post(io, [&] { stop.emit(asio::cancellation_type::terminal); });
+      const auto code = co_await cohort_test::code_of(std::move(waiting));
+      if (code) ++stopped;
+      ends.join();
+      for (const int id : {0, 2, 3}) source.complete(id);
+      co_await cohort::when_all(std::move(all));  // none is lost
+    }
+  };
+  cohort_test::run(io, work());
+  elsewhere.join();  // it has posted into the loop that goes first
+  CHECK(stopped + results == 300);
+  CHECK(source.pending() == 0);
 }
 
 TEST_CASE("a future is dropped on another thread than the loop's") {

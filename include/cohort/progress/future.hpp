@@ -17,13 +17,13 @@
 #include <cohort/progress/detail/future_state.hpp>
 
 #include <coroutine>
+#include <type_traits>
 #include <utility>
 
 namespace cohort {
 
 namespace progress::detail {
-template <class T>
-class future_range;
+struct future_access;
 }  // namespace progress::detail
 
 /// The token that starts an operation now and returns a \ref future.
@@ -44,7 +44,11 @@ inline constexpr as_future_t as_future{};
 /// Over a buffer that the operation owns it lets go. The duty is the coroutine frame's, so it moves
 /// with the awaitable.
 ///
-/// *Cancellation* of the await is cancellation of the operation. *Cost*: one coroutine frame.
+/// A future of a value becomes a `future<>` where one is wanted, in a vector of them say: it is the
+/// same operation, with its errors and the same duty, and the value is thrown away.
+///
+/// *Cancellation* of the await is cancellation of the operation. *Cost*: one coroutine frame; one
+/// more for the `future<>` of a value.
 template <class T = void>
 class [[nodiscard]] future : public asio::awaitable<T> {
  public:
@@ -55,6 +59,10 @@ class [[nodiscard]] future : public asio::awaitable<T> {
       : asio::awaitable<T>(progress::detail::wait_for(progress::detail::state_duty<T>(shared))),
         state_(std::move(shared)) {}
   future(future&& other) noexcept = default;
+  /// *Example*: `all.push_back(cohort::recv(world, x, 0, tag, cohort::as_future));`
+  template <class Value>
+    requires(std::is_void_v<T> && !std::is_void_v<Value>)
+  future(future<Value>&& other);  // NOLINT: converting
   /// Swaps, so that no frame leaks (Asio 1.22 forgets the old one).
   future& operator=(future&& other) noexcept {
     asio::awaitable<T> mine(static_cast<asio::awaitable<T>&&>(*this));
@@ -78,9 +86,10 @@ class [[nodiscard]] future : public asio::awaitable<T> {
 
   /// Blocks until the result is there and returns it or throws its error. For plain threads: on the
   /// loop's own thread it throws `std::errc::resource_deadlock_would_occur`, for there nobody would
-  /// be left to make progress. (Behind an adapter like `as_tuple` older versions of Asio do not say
-  /// where an operation that is not cohort's own runs: there `get()` blocks on any thread, and
-  /// `cancel()` is for the thread that runs it.)
+  /// be left to make progress. After a second in which nobody ran the loop of an operation of
+  /// cohort it says so in the log, once, and waits on. (Behind an adapter like `as_tuple` older
+  /// versions of Asio do not say where an operation that is not cohort's own runs: there `get()`
+  /// blocks on any thread, and `cancel()` is for the thread that runs it.)
   T get() {
     const auto state = state_;
     state->wait_blocking();
@@ -103,9 +112,33 @@ class [[nodiscard]] future : public asio::awaitable<T> {
   auto operator co_await() && noexcept;
 
  private:
-  friend class progress::detail::future_range<T>;
+  friend struct progress::detail::future_access;
   progress::detail::state_ptr<T> state_;
 };
+
+namespace progress::detail {
+
+struct future_access {
+  template <class T>
+  [[nodiscard]] static const state_ptr<T>& state(const future<T>& of) noexcept {
+    return of.state_;
+  }
+};
+
+/// Has the duty of the future that it is given.
+template <class T>
+asio::awaitable<void> without_value(future<T> running) {
+  static_cast<void>(co_await std::move(running));
+}
+
+}  // namespace progress::detail
+
+template <class T>
+template <class Value>
+  requires(std::is_void_v<T> && !std::is_void_v<Value>)
+future<T>::future(future<Value>&& other) : state_(progress::detail::future_access::state(other)) {
+  static_cast<asio::awaitable<T>&>(*this) = progress::detail::without_value(std::move(other));
+}
 
 template <class T>
 auto future<T>::operator co_await() && noexcept {

@@ -6,12 +6,18 @@
 
 #include <cohort/core/asio.hpp>
 #include <cohort/core/error.hpp>
+#include <cohort/core/log.hpp>
 #include <cohort/progress/engine.hpp>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <coroutine>
+#include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -33,30 +39,76 @@ using awaitable_handler =
   return static_cast<asio::io_context*>(&context);
 }
 
-/// Resumes a coroutine, in whose frame it lives, once several futures are ready.
+/// Resumes a coroutine, in whose keeping it is, once several futures are ready; or once one is.
 class countdown {
  public:
-  /// What begins it counts once itself, when it has told all of the futures.
-  void begin(std::size_t futures, awaitable_handler&& waiting) {
-    left_.store(futures + 1, std::memory_order_relaxed);
+  /// Lets those futures go that are not ready, and counts for each.
+  using release = void (*)(countdown&) noexcept;
+
+  /// What begins it calls told() when it has told all of the futures. With `rest` the coroutine
+  /// waits for the first only. Then `rest` is called, once and not before told(), and the coroutine
+  /// is resumed when every future has counted or was let go: so none refers to this any more.
+  void begin(std::size_t futures, awaitable_handler&& waiting, release rest = nullptr) {
+    rest_ = rest;
+    left_.store(futures + (rest == nullptr ? 1 : 2), std::memory_order_relaxed);
     waiting_.emplace(std::move(waiting));
+  }
+  void told() {
+    if (rest_ != nullptr) reach(all_told);
+    count_one();
   }
   /// The last call ends this. If a future was abandoned, the coroutine is destroyed.
   void count() {
-    if (left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    auto waiting = std::move(*waiting_);
-    waiting_.reset();
-    if (!is_abandoned_.load(std::memory_order_relaxed)) asio::dispatch(std::move(waiting));
+    end();
+    count_one();
   }
   void count_abandoned() noexcept {
     is_abandoned_.store(true, std::memory_order_relaxed);
     count();  // dispatches nothing
   }
+  /// The coroutine waits no longer for the first: it may be resumed in this call.
+  void end() {
+    if (rest_ != nullptr) reach(over);
+  }
 
  private:
+  static constexpr unsigned char all_told = 1;
+  static constexpr unsigned char over = 2;
+
+  void reach(unsigned char which) {
+    if (reached_.fetch_or(which, std::memory_order_acq_rel) != ((all_told | over) ^ which)) return;
+    rest_(*this);
+    count_one();
+  }
+  void count_one() {
+    if (left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    auto waiting = std::move(*waiting_);
+    waiting_.reset();
+    if (!is_abandoned_.load(std::memory_order_relaxed)) asio::dispatch(std::move(waiting));
+  }
+
   std::atomic<std::size_t> left_{0};
+  std::atomic<unsigned char> reached_{0};
   std::atomic<bool> is_abandoned_{false};
+  release rest_ = nullptr;
   std::optional<awaitable_handler> waiting_;
+};
+
+/// A thread that sleeps until a future is ready, on whose stack it is; once in a while it looks up,
+/// which the waiting of an atomic cannot.
+class sleeper {
+ public:
+  void wake() noexcept {
+    const std::lock_guard hold(mutex_);
+    is_woken_ = true;
+    woken_.notify_one();  // with the lock: this goes when the thread has it
+  }
+
+ private:
+  friend class future_state_base;
+  std::mutex mutex_;
+  std::condition_variable woken_;
+  bool is_woken_ = false;
 };
 
 /// The part that does not depend on the result: who waits, and whether MPI still holds the buffers.
@@ -108,7 +160,7 @@ class future_state_base {
       throw std::system_error(std::make_error_code(std::errc::resource_deadlock_would_occur),
                               "future::get() on the thread that runs the loop");
     }
-    block_until_ready();
+    sleep_until_ready();
   }
 
   /// The same for a thread that is in the place of the loop.
@@ -144,15 +196,17 @@ class future_state_base {
   void forget_canceller() noexcept { canceller_ = nullptr; }
   [[nodiscard]] asio::cancellation_slot slot() noexcept { return cancellation_.slot(); }
 
-  /// The plain coroutine that waits is destroyed: it must not be resumed.
-  void withdraw_waiter() noexcept {
+  /// The plain coroutine that waits is destroyed: it must not be resumed. Or a countdown waits no
+  /// longer. False if the result has come meanwhile: the waiter is told of it, or was.
+  bool withdraw_waiter() noexcept {
     auto seen = flags_.load(std::memory_order_acquire);
     while ((seen & ready) == 0) {
       const auto without = static_cast<flag_set>(seen & ~waited_for);
       if (!flags_.compare_exchange_weak(seen, without)) continue;
       waiter_.emplace<std::monostate>();
-      return;
+      return true;
     }
+    return false;
   }
 
   /// The operation is about to finish its work on the buffers: to divide, to unpack. False: they
@@ -198,7 +252,8 @@ class future_state_base {
   static constexpr flag_set given_up = 2;    // dropped: it must not any more
   static constexpr flag_set waited_for = 4;  // by a coroutine
   static constexpr flag_set ready = 8;
-  static constexpr flag_set blocked = 16;  // a thread sleeps until it is ready
+  static constexpr flag_set blocked = 16;   // a thread waits until it is ready
+  static constexpr flag_set sleeping = 32;  // a sleeper does
 
   flag_set set_ready() noexcept {
     const flag_set before = flags_.fetch_or(ready, std::memory_order_acq_rel);
@@ -206,6 +261,7 @@ class future_state_base {
       if (engine_ != nullptr) engine_->end_lap();
       flags_.notify_all();
     }
+    if ((before & sleeping) != 0) sleeper_->wake();
     return before;
   }
   void block_until_ready() const noexcept {
@@ -215,6 +271,32 @@ class future_state_base {
       if ((seen & ready) != 0) return;
       flags_.wait(seen);
     }
+  }
+
+  // After a second without a lap it says that nobody runs the loop.
+  void sleep_until_ready() const noexcept {
+    for (int turn = 0; turn < 4; ++turn) {  // often it takes less than falling asleep does
+      std::this_thread::yield();
+      if (is_ready()) return;
+    }
+    sleeper mine;
+    sleeper_ = &mine;
+    // set_ready() does not return while this is locked. So the operation has not ended as long as
+    // nobody has woken this, and neither has the engine.
+    std::unique_lock hold(mine.mutex_);
+    if ((flags_.fetch_or(sleeping, std::memory_order_acq_rel) & ready) != 0) return;
+    const auto laps = [this] { return engine_ == nullptr ? 0 : engine_->statistics().laps; };
+    const auto is_woken = [&mine] { return mine.is_woken_; };
+    const std::uint64_t laps_before = laps();
+    if (mine.woken_.wait_for(hold, std::chrono::seconds(1), is_woken)) return;
+    if (engine_ != nullptr && laps() == laps_before) {
+      hold.unlock();
+      log::write(log::level::warning,
+                 "future::get() has waited for 1 s while nobody ran the loop: cohort::sync_wait "
+                 "runs it until the result is there, a cohort::progress_thread all the time");
+      hold.lock();
+    }
+    mine.woken_.wait(hold, is_woken);
   }
 
   // Held for as long as a cancellation takes; the common case, clearing, meets nobody.
@@ -287,6 +369,7 @@ class future_state_base {
 
   mutable std::atomic<flag_set> flags_{0};
   std::atomic<bool> settled_{true};
+  mutable sleeper* sleeper_ = nullptr;
   engine* engine_ = nullptr;
   std::unique_ptr<asio::any_io_executor> elsewhere_;  // an operation of another library runs there
   asio::cancellation_signal cancellation_;
@@ -297,14 +380,14 @@ class future_state_base {
 };
 
 template <class T>
-class future_state : public future_state_base {
- public:
-  using stored = std::conditional_t<std::is_void_v<T>, std::monostate, T>;
+class future_state;
 
-  template <class... Values>
-  void set(std::exception_ptr error, Values&&... values) {
+/// Also what is left of the state of a value for who does not want the value.
+template <>
+class future_state<void> : public future_state_base {
+ public:
+  void set(std::exception_ptr error) {
     if (!error || !error_) error_ = std::move(error);
-    if (!error_) value_.emplace(std::forward<Values>(values)...);
     become_ready();
   }
   void abandon() noexcept {
@@ -312,13 +395,30 @@ class future_state : public future_state_base {
     abandoned();
   }
 
-  T take() {
+  /// Once it is ready.
+  [[nodiscard]] const std::exception_ptr& error() const noexcept { return error_; }
+  void take() const {
     if (error_) std::rethrow_exception(error_);
-    if constexpr (!std::is_void_v<T>) return std::move(*value_);
+  }
+};
+
+template <class T>
+class future_state : public future_state<void> {
+ public:
+  template <class... Values>
+  void set(std::exception_ptr error, Values&&... values) {
+    if (!error || !error_) error_ = std::move(error);
+    if (!error_) value_.emplace(std::forward<Values>(values)...);
+    become_ready();
+  }
+
+  T take() {
+    future_state<void>::take();
+    return std::move(*value_);
   }
 
  private:
-  std::optional<stored> value_;
+  std::optional<T> value_;
 };
 
 template <class T>
