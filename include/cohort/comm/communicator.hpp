@@ -69,7 +69,7 @@ struct communicator_statistics {
 namespace comm {
 
 class creation;
-class mpi_blocking;  // comm/detail/mpi_blocking.hpp
+class mpi_blocking;  // comm/mpi_blocking.hpp
 class cross_rank_check;
 class doorbells;
 

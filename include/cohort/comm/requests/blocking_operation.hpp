@@ -4,11 +4,11 @@
 /// \file
 /// The operation behind a verb that blocks. It lies on the caller's stack.
 
-#include <cohort/comm/detail/mpi_blocking.hpp>
+#include <cohort/comm/mpi_blocking.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/comm/requests/body_operation.hpp>
 #include <cohort/mpi/layout.hpp>
-#include <cohort/progress/detail/value_of.hpp>
+#include <cohort/progress/value_of.hpp>
 
 #include <atomic>
 #include <concepts>
@@ -35,7 +35,7 @@ class blocking_operation final : public body_operation<Body> {
     if (this->failed()) [[unlikely]]
       throw std::system_error(this->error(), why_);
     const outcome_of_requests seen{this->status, this->left, this->message};
-    return progress::detail::shaped(this->body_.finish({}, seen));
+    return progress::shaped(this->body_.finish({}, seen));
   }
   /// Throws what MPI's blocking call says.
   [[noreturn]] void fail_unposted(int return_code) {
@@ -126,7 +126,7 @@ auto run_blocking(const communicator& comm, Body&& body) {
     outcome_of_requests seen{{}, MPI_REQUEST_NULL, MPI_MESSAGE_NULL};
     if (const auto rc = call_mpi(*comm.state(), body, seen.status)) {
       if (*rc == MPI_SUCCESS) [[likely]]
-        return progress::detail::shaped(body.finish({}, seen));
+        return progress::shaped(body.finish({}, seen));
       blocking_operation<Body>(comm.ref(), std::move(body)).fail_unposted(*rc);
     }
   }

@@ -6,7 +6,7 @@
 
 #include <cohort/core/asio.hpp>
 #include <cohort/progress/detail/future_state.hpp>
-#include <cohort/progress/detail/value_of.hpp>
+#include <cohort/progress/value_of.hpp>
 
 #include <exception>
 #include <system_error>

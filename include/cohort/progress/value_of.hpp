@@ -7,7 +7,7 @@
 #include <tuple>
 #include <utility>
 
-namespace cohort::progress::detail {
+namespace cohort::progress {
 
 /// void, one value, or a tuple: what `co_await` returns.
 template <class... Values>
@@ -32,4 +32,4 @@ typename value_of<Values...>::type shaped(std::tuple<Values...>&& all) {
   }
 }
 
-}  // namespace cohort::progress::detail
+}  // namespace cohort::progress
