@@ -82,6 +82,25 @@ double sync_wait_all_reduce(const cohort::communicator& world, buffer values, in
   return bench::nanoseconds_since(start) / rounds;
 }
 
+double blocking_all_reduce(const cohort::communicator& world, buffer values, int rounds) {
+  const auto start = bench::clock::now();
+  for (int i = 0; i < rounds; ++i) {
+    cohort::all_reduce(world, values, cohort::op::max, cohort::blocking);
+  }
+  return bench::nanoseconds_since(start) / rounds;
+}
+
+double blocking_ping_pong(const cohort::communicator& world, buffer values, int rounds) {
+  const int rank = world.rank();
+  const auto start = bench::clock::now();
+  for (int i = 0; i < rounds; ++i) {
+    if (rank == 0) cohort::send(world, values, 1, 0, cohort::blocking);
+    cohort::recv(world, values, 1 - rank, 0, cohort::blocking);
+    if (rank == 1) cohort::send(world, values, 0, 0, cohort::blocking);
+  }
+  return bench::nanoseconds_since(start) / rounds;
+}
+
 asio::awaitable<double> ping_pong(cohort::communicator world, buffer values, int rounds) {
   const int rank = world.rank();
   const auto start = bench::clock::now();

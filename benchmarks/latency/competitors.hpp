@@ -28,5 +28,8 @@ asio::awaitable<double> callback_all_reduce(cohort::communicator world, buffer v
 asio::awaitable<double> ping_pong(cohort::communicator world, buffer values, int rounds);
 /// A coroutine with one all_reduce at a time, on a loop that nobody runs.
 double sync_wait_all_reduce(const cohort::communicator& world, buffer values, int rounds);
+/// The same by `cohort::blocking`.
+double blocking_all_reduce(const cohort::communicator& world, buffer values, int rounds);
+double blocking_ping_pong(const cohort::communicator& world, buffer values, int rounds);
 
 }  // namespace with_cohort

@@ -100,28 +100,46 @@ asio::awaitable<void> measure_all(cohort::communicator world, bench::core_distan
                           crowded ? 0 : 1.25};
   const competitor callback{"callback", awaited(with_cohort::callback_all_reduce), 0};
   const competitor blocking{"MPI_Allreduce (blocking)", raw(raw_mpi::blocking_all_reduce), 0};
+  // Nobody runs this loop.
   asio::io_context apart;
   const cohort::communicator elsewhere(apart);
-  const competitor in_plain_code{
-      "sync_wait of a coroutine",
-      [&](std::vector<double>& buffer, int rounds) {
-        return ready(with_cohort::sync_wait_all_reduce(elsewhere, buffer, rounds));
-      },
-      0};
+  const cohort::communicator by_messages(apart, {.backend = cohort::backend_choice::mpi});
+  const cohort::communicator by_mpi(apart, {.backend = cohort::backend_choice::mpi_blocking});
+  const auto blocked = [](const cohort::communicator& on, auto* function) -> measure {
+    return [=](std::vector<double>& buffer, int rounds) {
+      return ready(function(on, buffer, rounds));
+    };
+  };
+  const competitor in_plain_code{"sync_wait of a coroutine",
+                                 blocked(elsewhere, with_cohort::sync_wait_all_reduce), 2.0};
   std::vector<competitor> small;
   small.push_back(iallreduce);
   small.push_back(co_awaited);
   small.push_back(future);
   small.push_back(callback);
   small.push_back(in_plain_code);
+  small.push_back(
+      {"blocking, backend mpi", blocked(by_messages, with_cohort::blocking_all_reduce), 1.2});
   small.push_back(blocking);
   co_await race.run("all_reduce 8 B", small, 1, crowded ? 200 : 1000, chosen.chunks);
+  const auto all_block = [&](const std::string& title, std::size_t elements, int rounds,
+                             double target, int chunks) {
+    std::vector<competitor> all;
+    all.push_back(blocking);
+    all.push_back({"blocking", blocked(elsewhere, with_cohort::blocking_all_reduce), target});
+    all.push_back(
+        {"blocking, backend mpi_blocking", blocked(by_mpi, with_cohort::blocking_all_reduce), 1.1});
+    return race.run(title, all, elements, rounds, chunks);
+  };
+  co_await all_block("blocking all_reduce 8 B", 1, crowded ? 200 : 1000, 1.1, chosen.chunks);
   if (chosen.small_only || crowded) co_return;
 
   if (world.size() == 2) {
     std::vector<competitor> pair;
     pair.push_back({"MPI_Send, MPI_Recv", raw(raw_mpi::ping_pong), 0});
     pair.push_back({"co_await send, recv", awaited(with_cohort::ping_pong), 1.5});
+    pair.push_back(
+        {"blocking send, recv", blocked(elsewhere, with_cohort::blocking_ping_pong), 1.1});
     co_await race.run("ping-pong 8 B, round trip", pair, 1, 1000, chosen.chunks);
   }
 
@@ -131,6 +149,9 @@ asio::awaitable<void> measure_all(cohort::communicator world, bench::core_distan
   large.push_back({"co_await, op::adasum", awaited(with_cohort::await_adasum), 0});
   const int chunks = std::max(chosen.chunks / 3, 1);
   const auto elements = [](int kib) { return static_cast<std::size_t>(kib) * 128; };
+  co_await all_block("blocking all_reduce 4 KiB", elements(4), 300, 1.0, chunks);
+  co_await all_block("blocking all_reduce 64 KiB", elements(64), 100, 1.0, chunks);
+  co_await all_block("blocking all_reduce 1 MiB", elements(1 << 10), 10, 1.0, chunks);
   co_await race.run("all_reduce 4 KiB", large, elements(4), 300, chunks);
   co_await race.run("all_reduce 64 KiB", large, elements(64), 100, chunks);
   co_await race.run("all_reduce 1 MiB", large, elements(1 << 10), 10, chunks);
