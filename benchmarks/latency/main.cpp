@@ -139,7 +139,9 @@ asio::awaitable<void> measure_all(cohort::communicator world, bench::core_distan
     pair.push_back({"MPI_Send, MPI_Recv", raw(raw_mpi::ping_pong), 0});
     pair.push_back({"co_await send, recv", awaited(with_cohort::ping_pong), 1.5});
     pair.push_back(
-        {"blocking send, recv", blocked(elsewhere, with_cohort::blocking_ping_pong), 1.1});
+        {"blocking send, recv", blocked(elsewhere, with_cohort::blocking_ping_pong), 1.2});
+    pair.push_back(
+        {"blocking, backend mpi_blocking", blocked(by_mpi, with_cohort::blocking_ping_pong), 1.1});
     co_await race.run("ping-pong 8 B, round trip", pair, 1, 1000, chosen.chunks);
   }
 

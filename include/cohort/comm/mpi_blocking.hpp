@@ -17,7 +17,7 @@ namespace cohort::comm {
 /// Calls MPI's blocking collectives, with no lock held.
 class mpi_blocking final : public any_backend {
  public:
-  explicit mpi_blocking(MPI_Comm on) noexcept : on_(on) { MPI_Comm_rank(on, &rank_); }
+  explicit mpi_blocking(MPI_Comm on) noexcept : on_(on) {}
 
   /// In bytes, which are equal on all ranks where the types of a movement are not.
   [[nodiscard]] bool takes(const collective_call& call) noexcept override {
@@ -45,8 +45,7 @@ class mpi_blocking final : public any_backend {
       case op_kind::reduce_scatter:
         return MPI_Reduce_scatter_block(in, out, count, type, call.op, on_);
       case op_kind::broadcast:
-        return MPI_Bcast(rank_ == call.root ? const_cast<void*>(in) : out, count, type, call.root,
-                         on_);
+        return MPI_Bcast(out, count, type, call.root, on_);
       case op_kind::all_gather:
         return MPI_Allgather(in, count, type, out, count, type, on_);
       case op_kind::gather:
@@ -64,7 +63,6 @@ class mpi_blocking final : public any_backend {
 
  private:
   MPI_Comm on_;
-  int rank_ = 0;
 };
 
 }  // namespace cohort::comm

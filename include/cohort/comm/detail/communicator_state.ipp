@@ -208,7 +208,7 @@ COHORT_INLINE void communicator_state::open(mpi::comm data_, mpi::comm exchange_
   queues = options.checks == checks::cross_rank;
   const bool blocking = options.backend == backend_choice::mpi_blocking;
   blocks = nullptr;
-  if (blocking && !data.is_inter()) {
+  if (blocking && !data.is_inter() && options.checks == checks::local) {
     auto by_calls = std::make_shared<mpi_blocking>(data.native());
     blocks = by_calls.get();
     backend = std::move(by_calls);

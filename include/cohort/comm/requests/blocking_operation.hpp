@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <concepts>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -19,6 +20,12 @@
 #include <utility>
 
 namespace cohort::comm::detail {
+
+/// A blocking call of MPI that was made.
+struct mpi_call {
+  int return_code;
+  std::uint64_t number;  ///< of the operation
+};
 
 template <class Body>
 class blocking_operation final : public body_operation<Body> {
@@ -37,9 +44,10 @@ class blocking_operation final : public body_operation<Body> {
     const outcome_of_requests seen{this->status, this->left, this->message};
     return progress::shaped(this->body_.finish({}, seen));
   }
-  /// Throws what MPI's blocking call says.
-  [[noreturn]] void fail_unposted(int return_code) {
-    this->fail(mpi::make_error(return_code));
+  /// Throws what MPI's blocking call has said.
+  [[noreturn]] void fail_after(const mpi_call& made) {
+    this->sequence = made.number;
+    this->fail(mpi::make_error(made.return_code));
     this->end_unposted(*this);
     throw std::system_error(this->error(), why_);
   }
@@ -89,33 +97,32 @@ concept is_collective = requires(Body& body) {
   { body.call() } -> std::same_as<collective_call>;
 } && !requires { Body::gated; };
 
-/// By a blocking call of MPI, if this thread may stay there: its return code. With that it has a
-/// number; else it has to be started.
+/// By a blocking call of MPI, if this thread may stay there; else it has to be started.
 template <class Body>
-[[nodiscard]] std::optional<int> call_mpi(communicator_state& state, Body& body,
-                                          MPI_Status& status) {
-  if (state.options.checks == checks::cross_rank || state.engine.is_in_handler()) return {};
+[[nodiscard]] std::optional<mpi_call> call_mpi(communicator_state& state, Body& body,
+                                               MPI_Status& status) {
+  if (state.blocks == nullptr || state.options.checks != checks::local) return {};
   if (state.source.usable() != errc{} || body.check(state) != errc{}) return {};
+  if (state.engine.is_in_handler()) return {};
+  std::uint64_t number = 0;
   if constexpr (blocks_in_mpi<Body>) {
-    if (state.options.checks != checks::local || body.bytes() > mpi::max_int_count) return {};
+    if (body.bytes() > mpi::max_int_count) return {};
     {
       const request_source::guard hold(state.source);
-      if (!state.source.may_block()) return {};
-      ++state.sequence;
+      if (!state.source.is_quiet()) return {};
+      number = ++state.sequence;
     }
-    return body.block(state.data.native(), status);
-  } else if constexpr (is_collective<Body>) {
-    if (state.blocks == nullptr) return {};
+    return mpi_call{body.block(state.data.native(), status), number};
+  } else {
     const collective_call call = body.call();
     {
       const request_source::guard hold(state.source);
       if (state.queues || !state.blocks->takes(call)) return {};
-      ++state.sequence;
+      number = ++state.sequence;
       state.by_backend.add(body.bytes());
     }
-    return state.blocks->run(call);
+    return mpi_call{state.blocks->run(call), number};
   }
-  return {};
 }
 
 /// Does it by MPI's blocking call, or starts it and waits; returns what it has to say or throws.
@@ -124,10 +131,10 @@ auto run_blocking(const communicator& comm, Body&& body) {
   if (!comm) throw error(errc::invalid_communicator, Body::name);
   if constexpr (blocks_in_mpi<Body> || is_collective<Body>) {
     outcome_of_requests seen{{}, MPI_REQUEST_NULL, MPI_MESSAGE_NULL};
-    if (const auto rc = call_mpi(*comm.state(), body, seen.status)) {
-      if (*rc == MPI_SUCCESS) [[likely]]
+    if (const auto made = call_mpi(*comm.state(), body, seen.status)) {
+      if (made->return_code == MPI_SUCCESS) [[likely]]
         return progress::shaped(body.finish({}, seen));
-      blocking_operation<Body>(comm.ref(), std::move(body)).fail_unposted(*rc);
+      blocking_operation<Body>(comm.ref(), std::move(body)).fail_after(*made);
     }
   }
   return blocking_operation<Body>(comm.ref(), std::move(body)).run();

@@ -210,8 +210,6 @@ class source_lock {
   /// Whether there is something to be released.
   [[nodiscard]] bool acquire();
   void release(bool owns) noexcept;
-  /// Whether threads take it around each call of MPI.
-  [[nodiscard]] bool is_of_process() const noexcept { return locking_ == locking::process_wide; }
   /// Whether MPI forbids this thread to call it.
   [[nodiscard]] bool is_wrong_thread() const noexcept {
     return level_ < mpi::thread_level::serialized && !mpi::is_main_thread();
@@ -294,9 +292,9 @@ class request_source : public progress::polled_source,
   [[nodiscard]] errc usable() const noexcept;
 
   // With the guard held:
-  /// Whether a thread may call MPI and stay there: nobody waits for a lock or a look meanwhile.
-  [[nodiscard]] bool may_block() const noexcept {
-    return !lock_.is_of_process() && idle() == 0 && !has_hooks() && engine_.pending() == 0;
+  /// Whether nothing is in flight on this loop, and nothing open that others may ask.
+  [[nodiscard]] bool is_quiet() const noexcept {
+    return idle() == 0 && !has_hooks() && engine_.pending() == 0;
   }
   /// The operations that make communicators and wait for their turn, without a request.
   [[nodiscard]] std::vector<request_operation*> waiting_creations() const;

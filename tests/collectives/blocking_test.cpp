@@ -1,0 +1,276 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+
+// Calls that return when their operation is over, beside everything else that goes on.
+
+#include <cohort/collectives.hpp>
+#include <cohort/comm.hpp>
+#include <cohort/p2p.hpp>
+
+#include <chrono>
+#include <numeric>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "collectives/support.hpp"
+#include "support/catch.hpp"
+#include "support/world.hpp"
+
+namespace blocking_test {
+
+using namespace std::chrono_literals;
+using cohort::as_future;
+using cohort::backend_choice;
+using cohort::blocking;
+using cohort::communicator;
+using cohort_test::left_of;
+using cohort_test::right_of;
+namespace op = cohort::op;
+
+/// What a call fails with.
+template <class Call>
+std::pair<std::error_code, std::string> failure_of(Call call) {
+  try {
+    call();
+  } catch (const std::system_error& why) {
+    return {why.code(), why.what()};
+  }
+  return {};
+}
+
+/// Calls `then` in the loop, later.
+template <class Then>
+void later(asio::io_context& io, std::chrono::microseconds time, Then then) {
+  auto timer = std::make_shared<asio::steady_timer>(io, time);
+  timer->async_wait([timer, then](std::error_code) { then(); });
+}
+
+/// Every kind of collective that a backend may take, and one that it may not.
+template <class Check>
+void each_kind(const communicator& world, const Check& check) {
+  const int n = world.size();
+  const int rank = world.rank();
+  const auto ranks = static_cast<std::size_t>(n);
+  const int sum = n * (n + 1) / 2;
+  std::vector<int> counted(ranks);
+  std::iota(counted.begin(), counted.end(), 0);
+  const int last = n - 1;
+
+  cohort::barrier(world, blocking);
+  int mine = rank + 1;
+  int out = -1;
+  cohort::all_reduce(world, mine, out, op::sum, blocking);
+  check(out == sum);
+  cohort::all_reduce(world, mine, op::max, blocking);
+  check(mine == n);
+  const std::vector<double> made =
+      cohort::all_reduce(world, std::vector<double>(3, 2.0), op::average, blocking);
+  check(made == std::vector<double>(3, 2.0));
+  mine = rank + 1;
+  cohort::reduce(world, mine, out, op::sum, last, blocking);
+  check(rank != last || out == sum);
+  cohort::reduce(world, mine, op::sum, last, blocking);
+  check(mine == (rank == last ? sum : rank + 1));
+  std::vector<int> many(ranks, rank + 1);
+  cohort::reduce_scatter(world, many, out, op::sum, blocking);
+  check(out == sum);
+  int sent = rank == last ? 42 : 0;
+  cohort::broadcast(world, sent, last, blocking);
+  check(sent == 42);
+  std::vector<int> all(ranks, -1);
+  cohort::all_gather(world, rank, all, blocking);
+  check(all == counted);
+  all.assign(ranks, -1);
+  cohort::gather(world, rank, all, last, blocking);
+  check(rank != last || all == counted);
+  cohort::scatter(world, counted, out, last, blocking);
+  check(out == rank);
+  cohort::all_to_all(world, std::vector<int>(ranks, rank), all, blocking);
+  check(all == counted);
+  std::vector<int> spread{rank, -1, rank, -1};
+  cohort::all_reduce(world, cohort::strided_view(spread.data(), 2, 1, 2), op::sum, blocking);
+  check(spread == std::vector<int>{n * (n - 1) / 2, -1, n * (n - 1) / 2, -1});
+  cohort::scan(world, rank, out, op::sum, blocking);
+  check(out == rank * (rank + 1) / 2);
+  const auto [values, counts, given] =
+      cohort::all_gather_v(world, std::vector<int>(1, rank), blocking);
+  check(values == counted && counts.size() == ranks && given.front() == rank);
+}
+
+}  // namespace blocking_test
+
+TEST_CASE("collectives block on every backend", "[blocking]") {
+  using namespace blocking_test;
+  asio::io_context io;
+  for (const auto choice :
+       {backend_choice::environment, backend_choice::mpi, backend_choice::mpi_blocking}) {
+    const communicator world(io, {.backend = choice});
+    for (int i = 0; i < 5; ++i) {
+      each_kind(world, [](bool good) { CHECK(good); });
+    }
+    if (choice != backend_choice::mpi_blocking) continue;
+    CHECK(world.stats().backend == "blocking");
+    CHECK(world.stats().by_backend.operations == 5U * 13U);
+    CHECK(world.stats().operations >= world.stats().by_backend.operations);
+  }
+}
+
+TEST_CASE("where MPI's blocking calls do the collectives, some ranks may await", "[blocking]") {
+  using namespace blocking_test;
+  asio::io_context io;
+  const communicator world(io, {.backend = backend_choice::mpi_blocking});
+  for (int i = 0; i < 20; ++i) {
+    int sum = 1;
+    if ((i + world.rank()) % 2 == 0) {
+      cohort::all_reduce(world, sum, op::sum, blocking);
+    } else {
+      cohort::sync_wait(world, cohort::all_reduce(world, sum, op::sum));
+    }
+    CHECK(sum == world.size());
+  }
+}
+
+TEST_CASE("messages block, and say how they end", "[blocking]") {
+  using namespace blocking_test;
+  asio::io_context io;
+  const auto choice = GENERATE(backend_choice::environment, backend_choice::mpi_blocking);
+  const communicator world(io, {.backend = choice});
+  const int to = right_of(world);
+  const int from = left_of(world);
+  std::vector<int> out(1000, world.rank());
+  std::vector<int> in(2000, -1);
+  for (int i = 0; i < 20; ++i) {
+    auto sent = cohort::send(world, out, to, i, as_future);
+    const cohort::status st = cohort::recv(world, in, cohort::any_source, i, blocking);
+    CHECK(st.source() == from);
+    CHECK(st.tag() == i);
+    CHECK(st.count<int>() == 1000);
+    CHECK(in[999] == from);
+    cohort::sync_wait(world, std::move(sent));
+  }
+  // Around the ring, one after the other: nothing is in flight.
+  for (int i = 0; i < 20 && world.size() > 1; ++i) {
+    if (world.rank() == 0) cohort::send(world, out, to, i, blocking);
+    CHECK(cohort::recv(world, in, from, i, blocking).count<int>() == 1000);
+    if (world.rank() != 0) cohort::send(world, out, to, i, blocking);
+  }
+  CHECK(cohort::send_recv(world, out, to, in, from, 5, blocking).source() == from);
+  CHECK(cohort::recv(world, in, cohort::no_rank, 0, blocking).count<int>() == 0);
+}
+
+TEST_CASE("a blocking call fails with the words of the awaited one", "[blocking]") {
+  using namespace blocking_test;
+  asio::io_context io;
+  const communicator world(io, {.checks = cohort::checks::bounds});
+  int value = 1;
+  const auto blocked = failure_of([&] { cohort::broadcast(world, value, world.size(), blocking); });
+  const auto awaited =
+      failure_of([&] { cohort::sync_wait(world, cohort::broadcast(world, value, world.size())); });
+  CHECK(blocked.first == cohort::errc::bad_root);
+  CHECK(awaited.first == cohort::errc::bad_root);
+  const auto facts = [](const std::string& all) { return all.substr(all.find("root")); };
+  CHECK(facts(blocked.second) == facts(awaited.second));
+  CHECK(world.last_failure().code == cohort::errc::bad_root);
+
+  CHECK(failure_of([&] { cohort::send(world, value, -7, 0, blocking); }).first ==
+        cohort::errc::bad_rank);
+  CHECK(failure_of([&] { cohort::barrier(communicator(), blocking); }).first ==
+        cohort::errc::invalid_communicator);
+  std::vector<int> out(10, 1);
+  auto sent = cohort::send(world, out, world.rank(), 3, as_future);
+  CHECK(failure_of([&] {
+          static_cast<void>(cohort::recv(world, value, world.rank(), 3, blocking));
+        }).first == cohort::errc::message_too_long);
+  cohort::sync_wait(world, std::move(sent));
+}
+
+TEST_CASE("what else is in flight goes on while a call blocks", "[blocking]") {
+  using namespace blocking_test;
+  asio::io_context io;
+  const communicator world(io);
+  std::vector<double> x(1000, 1.0);
+  auto sum = cohort::all_reduce(world, x, op::sum, as_future);
+  int handlers = 0;
+  int in = -1;
+  int out = world.rank();
+  cohort::recv(world, in, left_of(world), 1,
+               [&](std::error_code error, cohort::status) { handlers += error ? 0 : 1; });
+  cohort::send(world, out, right_of(world), 1,
+               [&](std::error_code error) { handlers += error ? 0 : 1; });
+  // From a timer, which the loop has to run meanwhile.
+  int late = -1;
+  later(io, 2ms, [&] { cohort::send(world, out, world.rank(), 2, asio::detached); });
+  static_cast<void>(cohort::recv(world, late, world.rank(), 2, blocking));
+  CHECK(late == world.rank());
+  cohort::sync_wait(world, std::move(sum));
+  while (handlers < 2) cohort::sync_wait(io, cohort_test::pause(100us));
+  cohort::barrier(world, blocking);
+  CHECK(in == left_of(world));
+  CHECK(x[999] == world.size());
+}
+
+TEST_CASE("what a handler throws comes out once the call is over", "[blocking]") {
+  using namespace blocking_test;
+  asio::io_context io;
+  const communicator world(io);
+  int in = -1;
+  int out = 5;
+  asio::post(io, [] { throw std::logic_error("of another"); });
+  later(io, 2ms, [&] { cohort::send(world, out, world.rank(), 2, asio::detached); });
+  CHECK_THROWS_AS(cohort::recv(world, in, world.rank(), 2, blocking), std::logic_error);
+  CHECK(in == 5);
+  cohort::barrier(world, blocking);
+}
+
+TEST_CASE("a call that blocks goes on in a loop that is stopped", "[blocking]") {
+  using namespace blocking_test;
+  asio::io_context io;
+  const communicator world(io);
+  int in = -1;
+  int out = 5;
+  later(io, 1ms, [&] { io.stop(); });
+  later(io, 3ms, [&] { cohort::send(world, out, world.rank(), 2, asio::detached); });
+  static_cast<void>(cohort::recv(world, in, world.rank(), 2, blocking));
+  CHECK(in == 5);
+  CHECK(io.stopped());  // as it was asked to
+  cohort::barrier(world, blocking);
+}
+
+TEST_CASE("two threads block at a time", "[blocking]") {
+  using namespace blocking_test;
+  if (cohort::mpi::level() < cohort::thread_level::serialized) return;
+  asio::io_context io;
+  const communicator one(io);
+  const communicator two(io);
+  const auto sums = [](const communicator& on, int& good) {
+    for (int i = 0; i < 100; ++i) {
+      int sum = 1;
+      cohort::all_reduce(on, sum, op::sum, blocking);
+      good += sum == on.size() ? 1 : 0;
+    }
+  };
+  int first = 0;
+  int second = 0;
+  std::thread other([&] { sums(two, second); });
+  sums(one, first);
+  other.join();
+  CHECK(first == 100);
+  CHECK(second == 100);
+}
+
+TEST_CASE("where the loop has a thread, a call sleeps until that has done it", "[blocking]") {
+  using namespace blocking_test;
+  if (cohort::mpi::level() < cohort::thread_level::serialized) return;
+  cohort::progress_thread thread;
+  const communicator world(thread.context());
+  for (int i = 0; i < 20; ++i) {
+    int sum = 1;
+    cohort::all_reduce(world, sum, op::sum, blocking);
+    CHECK(sum == world.size());
+  }
+}
