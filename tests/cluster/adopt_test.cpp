@@ -17,6 +17,7 @@
 #include <cohort/coordinator.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/progress/future.hpp>
+#include <cohort/progress/sync_wait.hpp>
 
 #include <signal.h>
 #include <unistd.h>
@@ -572,5 +573,23 @@ TEST_CASE("adopt and serve each say which rank they are for") {
       REQUIRE(failed);
       CHECK(failed->code() == errc::invalid_argument);
     }());
+  }
+}
+
+TEST_CASE("a manager of plain code blocks in its calls") {
+  for (const adopt_options& preset :
+       {cohort::cluster::mpi_transport_all(), cohort::cluster::tcp_transport_all()}) {
+    asio::io_context io;
+    const cohort::communicator world(io);
+    if (world.rank() != 0) {
+      cohort::cluster::serve(world);
+      continue;
+    }
+    const workers all = cohort::sync_wait(io, cohort::cluster::adopt(world, preset));
+    for (const int id : all.ids()) {
+      CHECK(all.call<&square>(id, 7, cohort::blocking) == 49);
+    }
+    CHECK_THROWS_AS(all.call<&square>(all.size() + 1, 2, cohort::blocking), cohort::error);
+    cohort::sync_wait(io, all.shutdown());
   }
 }

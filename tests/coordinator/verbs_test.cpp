@@ -5,6 +5,7 @@
 #include <cohort/coordinator.hpp>
 #include <cohort/progress/context.hpp>
 #include <cohort/progress/future.hpp>
+#include <cohort/progress/sync_wait.hpp>
 #include <cohort/progress/when_all.hpp>
 
 #include <chrono>
@@ -477,4 +478,42 @@ TEST_CASE("a long control message wakes a rank that waits for nothing", "[coordi
         if (!sleeps) CHECK(coord.stats().bytes_sent - before.bytes_sent > 4 * 8192);
       },
       options);
+}
+
+// Each rank blocks in one of two operations, some in the first and some in the other.
+TEST_CASE("named verbs block in plain code", "[coordinator]") {
+  asio::io_context io;
+  const cohort::communicator world(io);
+  {
+    cohort::coordinator coord(world);
+    const int n = world.size();
+    for (int i = 0; i < 50; ++i) {
+      int sum = 1;
+      int greatest = world.rank() + 1;
+      if ((i + world.rank()) % 2 == 0) {
+        auto other = coord.all_reduce("sum", sum, cohort::op::sum, cohort::as_future);
+        coord.all_reduce("greatest", greatest, cohort::op::max, cohort::blocking);
+        cohort::sync_wait(io, std::move(other));
+      } else {
+        auto other = coord.all_reduce("greatest", greatest, cohort::op::max, cohort::as_future);
+        coord.all_reduce("sum", sum, cohort::op::sum, cohort::blocking);
+        cohort::sync_wait(io, std::move(other));
+      }
+      CHECK(sum == n);
+      CHECK(greatest == n);
+    }
+    std::error_code inside;
+    const auto handler = [&]() -> asio::awaitable<void> {
+      int value = 1;
+      try {
+        coord.all_reduce("inside", value, cohort::op::sum, cohort::blocking);
+      } catch (const std::system_error& why) {
+        inside = why.code();
+      }
+      co_return;
+    };
+    cohort::sync_wait(io, handler());
+    CHECK(inside == std::errc::resource_deadlock_would_occur);
+    cohort::sync_wait(io, coord.shutdown());
+  }
 }

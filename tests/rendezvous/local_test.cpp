@@ -6,6 +6,7 @@
 #include <cohort/core/log.hpp>
 #include <cohort/progress/deadline.hpp>
 #include <cohort/progress/future.hpp>
+#include <cohort/progress/sync_wait.hpp>
 #include <cohort/progress/when_all.hpp>
 #include <cohort/rendezvous.hpp>
 
@@ -512,4 +513,17 @@ TEST_CASE("receives race with sends, cancellations and aborts of other threads",
     }
     CHECK(ended == 10000);
   });
+}
+
+TEST_CASE("plain code blocks until a value comes", "[rendezvous][local]") {
+  asio::io_context io;
+  const cohort::communicator world(io);
+  cohort::rendezvous exchange(world);
+  auto step = exchange.step(3);
+  step.send(own(world, "now"), 5);
+  CHECK(step.recv<int>(own(world, "now"), cohort::blocking).value == 5);
+  asio::steady_timer timer(io, std::chrono::microseconds(100));
+  timer.async_wait([&](std::error_code) { step.send(own(world, "late"), std::string("hello")); });
+  CHECK(step.recv<std::string>(own(world, "late"), cohort::blocking).value == "hello");
+  cohort::sync_wait(io, exchange.close());
 }
