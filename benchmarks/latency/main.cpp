@@ -60,8 +60,9 @@ class contest {
  private:
   static void report(const std::string& title, const std::vector<competitor>& competitors,
                      const std::vector<std::vector<double>>& times, const std::vector<bool>& far) {
-    std::printf("%s: %s, median %.0f ns; %zu chunks, %zu with far cores\n", title.c_str(),
-                competitors[0].name, bench::median(times[0]), far.size(),
+    std::printf("%s: %s, median %.0f ns, p99 %.0f ns; %zu chunks, %zu with far cores\n",
+                title.c_str(), competitors[0].name, bench::median(times[0]),
+                bench::percentile(times[0], 0.99), far.size(),
                 bench::only(times[0], far, true).size());
     for (std::size_t who = 1; who < competitors.size(); ++who) {
       const auto ratio = bench::ratios(times[who], times[0]);

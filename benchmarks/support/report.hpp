@@ -63,12 +63,14 @@ inline void print_row(const std::string& what, double value, const char* unit, d
   std::fflush(stdout);
 }
 
-/// Beneath a row: the median time, between what half of the ratios lie, and which ratio it is where
-/// the ranks had near cores and where they had far ones, if both occurred.
+/// Beneath a row: the median time, that of the slowest in a hundred, between what half of the
+/// ratios lie, and which ratio it is where the ranks had near cores and where they had far ones, if
+/// both occurred.
 inline void print_spread(const std::vector<double>& times, const std::vector<double>& ratio,
                          const std::vector<bool>& far, int digits = 2) {
-  std::printf("      %.0f ns, half of the ratios %.*f to %.*f", median(times), digits,
-              percentile(ratio, 0.25), digits, percentile(ratio, 0.75));
+  std::printf("      %.0f ns, p99 %.0f ns, half of the ratios %.*f to %.*f", median(times),
+              percentile(times, 0.99), digits, percentile(ratio, 0.25), digits,
+              percentile(ratio, 0.75));
   const auto apart = only(ratio, far, true);
   const auto close = only(ratio, far, false);
   if (!apart.empty() && !close.empty()) {
