@@ -228,9 +228,11 @@ TEST_CASE("where a thread of the library runs the loop, blocking sleeps") {
   using namespace sync_wait_test;
   cohort::progress_thread thread;
   manual_source source(thread.context());
+  const auto ends = [&](int id) -> task {
+    while (!source.complete(id)) co_await nap(20us);  // once it has been started
+  };
   for (int i = 0; i < 100; ++i) {
-    asio::steady_timer timer(thread.context(), 20us);
-    timer.async_wait([&](std::error_code) { source.complete(i); });
+    asio::co_spawn(thread.context(), ends(i), asio::detached);
     source.start(i, cohort::blocking);
   }
   CHECK(source.pending() == 0);
