@@ -97,23 +97,20 @@ void overlapped(const cohort::communicator& world, cg_block& b, residuals& all) 
 
 // The same as a coroutine. While it waits, others on the loop go on.
 
-asio::awaitable<double> total(cohort::communicator world, double mine) {
-  co_await cohort::all_reduce(world, mine, cohort::op::sum);
-  co_return mine;
-}
-
 asio::awaitable<void> coroutine(cohort::communicator world, cg_block& b, residuals& all) {
-  double rr = co_await total(world, b.start());
+  double rr = b.start();
+  co_await cohort::all_reduce(world, rr, cohort::op::sum);
   for (double& residual : all) {
     halo arriving = begin_halo(world, b);
     b.apply(b.inner());
-    co_await cohort::when_all(std::move(arriving));
+    for (auto& each : arriving) co_await std::move(each);
     b.unpack();
     for (const auto& face : b.rim()) b.apply(face);
-    const double pq = co_await total(world, b.p_q());
-    const double next = co_await total(world, b.descend(rr / pq));
-    b.turn(next / rr);
-    rr = next;
+    double pq = b.p_q();
+    co_await cohort::all_reduce(world, pq, cohort::op::sum);
+    const double before = std::exchange(rr, b.descend(rr / pq));
+    co_await cohort::all_reduce(world, rr, cohort::op::sum);
+    b.turn(rr / before);
     residual = std::sqrt(rr);
   }
 }
