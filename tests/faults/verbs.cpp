@@ -27,6 +27,14 @@ std::vector<int> counts;
 const std::vector<int> two_counts(2, 1);
 MPI_Request request = MPI_REQUEST_NULL;
 
+void persistent_batch(const communicator& w, outcome& o) {
+  cohort::batch messages(w);
+  messages.recv(result, no_rank, 1);
+  messages.send(one, no_rank, 1);
+  messages.persistent();
+  messages.run(o.handler());
+}
+
 }  // namespace
 
 // The communicator is a ring. Messages go to nobody, which posts them all the same and lets them
@@ -118,6 +126,23 @@ const std::vector<verb>& verbs() {
        [](world w, outcome& o) {
          cohort::send_recv(w, one, no_rank, result, no_rank, 1, o.handler());
        }},
+      // A batch that goes waits for its messages; what is called is called by the loop.
+      {"MPI_Isend", "batch",
+       [](world w, outcome& o) {
+         cohort::batch messages(w);
+         messages.recv(result, no_rank, 1);
+         messages.send(one, no_rank, 1);
+         messages.run(o.handler());
+       }},
+      {"MPI_Irecv", "batch",
+       [](world w, outcome& o) {
+         cohort::batch messages(w);
+         messages.send(one, no_rank, 1);
+         messages.recv(result, no_rank, 1);
+         messages.run(o.handler());
+       }},
+      {"MPI_Send_init", "batch", persistent_batch},
+      {"MPI_Start", "batch", persistent_batch},
       {"MPI_Iprobe", "probe",
        [](world w, outcome& o) { cohort::probe(w, no_rank, 1, o.handler()); }},
       {"MPI_Improbe", "matched_probe",

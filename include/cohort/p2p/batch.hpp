@@ -137,5 +137,5 @@ class [[nodiscard]] batch {
 }  // namespace cohort
 
 #ifndef COHORT_SEPARATE_COMPILATION
-#include <cohort/p2p/detail/batch.ipp>
+#include <cohort/p2p/bodies/batch.ipp>
 #endif

@@ -76,8 +76,8 @@ consteval void explain_exchange() {
 template <class... Arguments>
 consteval void explain_batched() {
   using first = std::tuple_element_t<0, std::tuple<Arguments&&..., int>>;
-  constexpr bool is_owned = owned_buffer<std::remove_reference_t<first>> &&
-                            !std::is_lvalue_reference_v<first>;
+  constexpr bool is_owned =
+      owned_buffer<std::remove_reference_t<first>> && !std::is_lvalue_reference_v<first>;
   constexpr bool is_off_host = located_buffer<std::remove_reference_t<first>>;
   static_assert(!is_owned || never<Arguments...>,
                 "a batch borrows its buffers and can run again: pass a lvalue, a span or a strided "

@@ -138,9 +138,9 @@ COHORT_INLINE void message_list::require_idle(const char* what) const {
 COHORT_INLINE const batched_message& message_list::at(std::size_t i, const char* what) const {
   require_idle(what);
   if (i >= size()) {
-    throw cohort::error(errc::invalid_argument, std::string(what) + ": message=" +
-                                                    std::to_string(i) + " of " +
-                                                    std::to_string(size()));
+    throw cohort::error(
+        errc::invalid_argument,
+        std::string(what) + ": message=" + std::to_string(i) + " of " + std::to_string(size()));
   }
   return messages_[i];
 }
