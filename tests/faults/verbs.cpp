@@ -27,14 +27,6 @@ std::vector<int> counts;
 const std::vector<int> two_counts(2, 1);
 MPI_Request request = MPI_REQUEST_NULL;
 
-void persistent_batch(const communicator& w, outcome& o) {
-  cohort::batch messages(w);
-  messages.recv(result, no_rank, 1);
-  messages.send(one, no_rank, 1);
-  messages.persistent();
-  messages.run(o.handler());
-}
-
 }  // namespace
 
 // The communicator is a ring. Messages go to nobody, which posts them all the same and lets them
@@ -141,8 +133,6 @@ const std::vector<verb>& verbs() {
          messages.recv(result, no_rank, 1);
          messages.run(o.handler());
        }},
-      {"MPI_Send_init", "batch", persistent_batch},
-      {"MPI_Start", "batch", persistent_batch},
       {"MPI_Iprobe", "probe",
        [](world w, outcome& o) { cohort::probe(w, no_rank, 1, o.handler()); }},
       {"MPI_Improbe", "matched_probe",
