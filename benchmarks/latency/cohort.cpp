@@ -6,10 +6,14 @@
 
 #include <cohort/collectives/all_reduce.hpp>
 #include <cohort/comm.hpp>
+#include <cohort/p2p/batch.hpp>
 #include <cohort/p2p/recv.hpp>
 #include <cohort/p2p/send.hpp>
 #include <cohort/progress/future.hpp>
+#include <cohort/progress/when_all.hpp>
 #include <cohort/shm.hpp>
+
+#include <span>
 
 namespace with_cohort {
 namespace {
@@ -38,6 +42,36 @@ class chain {
   int left_;
   Done done_;
 };
+
+std::span<double> part(buffer values, std::size_t k) {
+  const std::size_t count = values.size() / 12;
+  return {values.data() + k * count, count};
+}
+
+cohort::batch batch_of(const cohort::communicator& world, buffer values, bool persistent) {
+  const int other = 1 - world.rank();
+  cohort::batch messages(world);
+  for (int k = 0; k < 6; ++k) messages.recv(part(values, k), other, k);
+  for (int k = 0; k < 6; ++k) messages.send(part(values, 6 + k), other, k);
+  if (persistent) messages.persistent();
+  return messages;
+}
+
+asio::awaitable<double> await_batch(cohort::communicator world, buffer values, int rounds,
+                                    bool persistent) {
+  cohort::batch messages = batch_of(world, values, persistent);
+  const auto start = bench::clock::now();
+  for (int i = 0; i < rounds; ++i) co_await messages.run();
+  co_return bench::nanoseconds_since(start) / rounds;
+}
+
+double block_on_batch(const cohort::communicator& world, buffer values, int rounds,
+                      bool persistent) {
+  cohort::batch messages = batch_of(world, values, persistent);
+  const auto start = bench::clock::now();
+  for (int i = 0; i < rounds; ++i) messages.run(cohort::blocking);
+  return bench::nanoseconds_since(start) / rounds;
+}
 
 }  // namespace
 
@@ -108,6 +142,36 @@ asio::awaitable<double> ping_pong(cohort::communicator world, buffer values, int
     if (rank == 0) co_await cohort::send(world, values, 1, 0);
     co_await cohort::recv(world, values, 1 - rank, 0);
     if (rank == 1) co_await cohort::send(world, values, 0, 0);
+  }
+  co_return bench::nanoseconds_since(start) / rounds;
+}
+
+asio::awaitable<double> await_halo(cohort::communicator world, buffer values, int rounds) {
+  return await_batch(world, values, rounds, false);
+}
+asio::awaitable<double> await_persistent_halo(cohort::communicator world, buffer values,
+                                              int rounds) {
+  return await_batch(world, values, rounds, true);
+}
+double blocking_halo(const cohort::communicator& world, buffer values, int rounds) {
+  return block_on_batch(world, values, rounds, false);
+}
+double blocking_persistent_halo(const cohort::communicator& world, buffer values, int rounds) {
+  return block_on_batch(world, values, rounds, true);
+}
+
+asio::awaitable<double> future_halo(cohort::communicator world, buffer values, int rounds) {
+  const int other = 1 - world.rank();
+  const auto start = bench::clock::now();
+  for (int i = 0; i < rounds; ++i) {
+    std::vector<cohort::future<>> all;
+    for (int k = 0; k < 6; ++k) {
+      all.push_back(cohort::recv(world, part(values, k), other, k, cohort::as_future));
+    }
+    for (int k = 0; k < 6; ++k) {
+      all.push_back(cohort::send(world, part(values, 6 + k), other, k, cohort::as_future));
+    }
+    co_await cohort::when_all(std::move(all));
   }
   co_return bench::nanoseconds_since(start) / rounds;
 }

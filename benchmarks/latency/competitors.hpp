@@ -14,6 +14,9 @@ namespace raw_mpi {
 double blocking_all_reduce(MPI_Comm comm, std::vector<double>& buffer, int rounds);
 double all_reduce(MPI_Comm comm, std::vector<double>& buffer, int rounds);  // MPI_Iallreduce, Wait
 double ping_pong(MPI_Comm comm, std::vector<double>& buffer, int rounds);
+// Between two ranks: 6 messages each way, which divide the buffer, with one MPI_Waitall.
+double halo(MPI_Comm comm, std::vector<double>& buffer, int rounds);
+double persistent_halo(MPI_Comm comm, std::vector<double>& buffer, int rounds);
 
 }  // namespace raw_mpi
 
@@ -31,5 +34,12 @@ double sync_wait_all_reduce(const cohort::communicator& world, buffer values, in
 /// The same by `cohort::blocking`.
 double blocking_all_reduce(const cohort::communicator& world, buffer values, int rounds);
 double blocking_ping_pong(const cohort::communicator& world, buffer values, int rounds);
+
+asio::awaitable<double> await_halo(cohort::communicator world, buffer values, int rounds);
+asio::awaitable<double> await_persistent_halo(cohort::communicator world, buffer values,
+                                              int rounds);
+asio::awaitable<double> future_halo(cohort::communicator world, buffer values, int rounds);
+double blocking_halo(const cohort::communicator& world, buffer values, int rounds);
+double blocking_persistent_halo(const cohort::communicator& world, buffer values, int rounds);
 
 }  // namespace with_cohort

@@ -22,6 +22,7 @@ struct options {
   std::string level = "serialized";
   int chunks = 300;
   bool small_only = false;
+  bool halo_only = false;
 };
 
 using measure = std::function<asio::awaitable<double>(std::vector<double>&, int)>;
@@ -77,6 +78,38 @@ class contest {
   bench::core_distance& distance_;
 };
 
+/// 6 messages of 8 KiB each way between two ranks.
+asio::awaitable<void> measure_halo(cohort::communicator world, contest& race, int chunks) {
+  asio::io_context apart;
+  const cohort::communicator elsewhere(apart);
+  const auto raw = [&](double (*function)(MPI_Comm, std::vector<double>&, int)) -> measure {
+    return [&world, function](std::vector<double>& buffer, int rounds) {
+      return ready(function(world.native(), buffer, rounds));
+    };
+  };
+  const auto blocking =
+      [&](double (*function)(const cohort::communicator&, std::vector<double>&, int)) -> measure {
+    return [&elsewhere, function](std::vector<double>& buffer, int rounds) {
+      return ready(function(elsewhere, buffer, rounds));
+    };
+  };
+  const auto awaited = [&](auto* function) -> measure {
+    return [&world, function](std::vector<double>& buffer, int rounds) {
+      return function(world, buffer, rounds);
+    };
+  };
+  std::vector<competitor> halo;
+  halo.push_back({"MPI_Irecv, MPI_Isend, MPI_Waitall", raw(raw_mpi::halo), 0});
+  halo.push_back({"batch, blocking", blocking(with_cohort::blocking_halo), 1.10});
+  halo.push_back({"co_await batch", awaited(with_cohort::await_halo), 0});
+  halo.push_back({"futures, when_all", awaited(with_cohort::future_halo), 0});
+  halo.push_back({"MPI_Startall, MPI_Waitall", raw(raw_mpi::persistent_halo), 0});
+  halo.push_back(
+      {"persistent batch, blocking", blocking(with_cohort::blocking_persistent_halo), 0});
+  halo.push_back({"co_await persistent batch", awaited(with_cohort::await_persistent_halo), 0});
+  co_await race.run("halo of 6 x 8 KiB each way", halo, 12 * 1024, 300, chunks);
+}
+
 asio::awaitable<void> measure_all(cohort::communicator world, bench::core_distance& distance,
                                   options chosen) {
   const auto raw = [&](double (*function)(MPI_Comm, std::vector<double>&, int)) -> measure {
@@ -91,6 +124,7 @@ asio::awaitable<void> measure_all(cohort::communicator world, bench::core_distan
       static_cast<unsigned>(world.size()) > std::max(std::thread::hardware_concurrency(), 1U);
   const bool single = cohort::mpi::level() == cohort::thread_level::single;
   contest race(world, distance);
+  if (chosen.halo_only) co_return co_await measure_halo(world, race, chosen.chunks);
 
   const competitor iallreduce{"MPI_Iallreduce + MPI_Wait", raw(raw_mpi::all_reduce), 0};
   const competitor co_awaited{"co_await", awaited(with_cohort::await_all_reduce),
@@ -144,6 +178,7 @@ asio::awaitable<void> measure_all(cohort::communicator world, bench::core_distan
     pair.push_back(
         {"blocking, backend mpi_blocking", blocked(by_mpi, with_cohort::blocking_ping_pong), 1.1});
     co_await race.run("ping-pong 8 B, round trip", pair, 1, 1000, chosen.chunks);
+    co_await measure_halo(world, race, std::max(chosen.chunks / 3, 1));
   }
 
   std::vector<competitor> large;
@@ -170,6 +205,7 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"single", "serialized", "multiple"}));
   app.add_option("--chunks", chosen.chunks, "chunks of the small messages; a third for the others");
   app.add_flag("--small-only", chosen.small_only, "only the all_reduce of 8 B");
+  app.add_flag("--halo-only", chosen.halo_only, "only the halo, of 2 ranks");
   CLI11_PARSE(app, argc, argv);
 
   const auto level = chosen.level == "single"     ? cohort::thread_level::single

@@ -5,6 +5,8 @@
 #include "support/raw_ping_pong.hpp"
 #include "support/statistics.hpp"
 
+#include <array>
+
 namespace raw_mpi {
 
 double blocking_all_reduce(MPI_Comm comm, std::vector<double>& buffer, int rounds) {
@@ -29,6 +31,43 @@ double all_reduce(MPI_Comm comm, std::vector<double>& buffer, int rounds) {
 
 double ping_pong(MPI_Comm comm, std::vector<double>& buffer, int rounds) {
   return bench::raw_ping_pong(comm, buffer, rounds);
+}
+
+double halo(MPI_Comm comm, std::vector<double>& buffer, int rounds) {
+  int rank = 0;
+  MPI_Comm_rank(comm, &rank);
+  std::array<MPI_Request, 12> requests{};
+  const int count = static_cast<int>(buffer.size() / requests.size());
+  const auto start = bench::clock::now();
+  for (int i = 0; i < rounds; ++i) {
+    for (int k = 0; k < 6; ++k) {
+      MPI_Irecv(&buffer[k * count], count, MPI_DOUBLE, 1 - rank, k, comm, &requests[k]);
+    }
+    for (int k = 0; k < 6; ++k) {
+      MPI_Isend(&buffer[(6 + k) * count], count, MPI_DOUBLE, 1 - rank, k, comm, &requests[6 + k]);
+    }
+    MPI_Waitall(12, requests.data(), MPI_STATUSES_IGNORE);
+  }
+  return bench::nanoseconds_since(start) / rounds;
+}
+
+double persistent_halo(MPI_Comm comm, std::vector<double>& buffer, int rounds) {
+  int rank = 0;
+  MPI_Comm_rank(comm, &rank);
+  std::array<MPI_Request, 12> requests{};
+  const int count = static_cast<int>(buffer.size() / requests.size());
+  for (int k = 0; k < 6; ++k) {
+    MPI_Recv_init(&buffer[k * count], count, MPI_DOUBLE, 1 - rank, k, comm, &requests[k]);
+    MPI_Send_init(&buffer[(6 + k) * count], count, MPI_DOUBLE, 1 - rank, k, comm, &requests[6 + k]);
+  }
+  const auto start = bench::clock::now();
+  for (int i = 0; i < rounds; ++i) {
+    MPI_Startall(12, requests.data());
+    MPI_Waitall(12, requests.data(), MPI_STATUSES_IGNORE);
+  }
+  const double time = bench::nanoseconds_since(start) / rounds;
+  for (MPI_Request& request : requests) MPI_Request_free(&request);
+  return time;
 }
 
 }  // namespace raw_mpi

@@ -15,6 +15,7 @@
 /// co_await cohort::wait(world, request);
 /// \endcode
 
+#include <cohort/p2p/batch.hpp>
 #include <cohort/p2p/probe.hpp>
 #include <cohort/p2p/recv.hpp>
 #include <cohort/p2p/send.hpp>

@@ -6,6 +6,7 @@
 
 #include <cohort/collectives/all_reduce.hpp>
 #include <cohort/core/asio.hpp>
+#include <cohort/p2p/batch.hpp>
 #include <cohort/p2p/recv.hpp>
 #include <cohort/p2p/send.hpp>
 #include <cohort/progress/context.hpp>
@@ -227,6 +228,41 @@ TEST_CASE("a future allocates at most one block more") {
   CAPTURE(chains, asio_alone, count.per_operation());
   CHECK(count.complete());
   CHECK(count.per_operation() - asio_alone <= 1.1);
+}
+
+TEST_CASE("a batch allocates one block at most, and nothing when it is run again") {
+  const bool persistent = GENERATE(false, true);
+  asio::io_context io;
+  const communicator self{io, MPI_COMM_SELF};
+  std::array<int, 8> in{};
+  const std::array<int, 8> out{};
+  const auto fill = [&](cohort::batch& messages) {
+    for (std::size_t i = 0; i < in.size(); ++i) messages.recv(in[i], 0, static_cast<int>(i));
+    for (std::size_t i = 0; i < in.size(); ++i) messages.send(out[i], 0, static_cast<int>(i));
+    if (persistent) messages.persistent();
+  };
+  int ended = 0;
+  const auto run = [&](cohort::batch& messages, int times) {
+    for (int i = 0; i < times; ++i) {
+      messages.run([&](std::error_code failed) { ended += failed ? 0 : 1; });
+      io.run();
+      io.restart();
+      messages.run(cohort::blocking);
+    }
+  };
+  {
+    cohort::batch warm(self);
+    fill(warm);
+    run(warm, warm_up);
+  }
+  const long before = allocations;
+  cohort::batch messages(self);
+  fill(messages);
+  const long filled = allocations;
+  run(messages, rounds);
+  CHECK(filled - before <= 1);
+  CHECK(allocations == filled);
+  CHECK(ended == warm_up + rounds);
 }
 
 // Also the first time: a look that failed in the middle would lose what it has taken from MPI.

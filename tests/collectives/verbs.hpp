@@ -12,6 +12,7 @@
 #include <cohort/mpi/topology.hpp>
 #include <cohort/p2p.hpp>
 
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -40,6 +41,7 @@ struct bench {
   std::vector<int> around{-1, -1};
   std::vector<int> two_counts{1, 1};
   MPI_Request partner = MPI_REQUEST_NULL;
+  std::optional<cohort::batch> messages;
 
   [[nodiscard]] int sum() const { return ranks * (ranks + 1) / 2; }
   [[nodiscard]] bool gathered() const {
@@ -308,6 +310,17 @@ struct send_recv : alone {
   }
   static bool right(const bench& b) { return b.result[0] == cohort_test::left_of(b.world) + 1; }
 };
+struct batch : alone {
+  static constexpr const char* header = "p2p/batch.hpp";
+  template <class Token>
+  auto operator()(bench& b, Token&& token) const {
+    b.messages.emplace(b.world);
+    b.messages->recv(b.result, cohort_test::left_of(b.world), 6);
+    b.messages->send(b.one, cohort_test::right_of(b.world), 6);
+    return b.messages->run(std::forward<Token>(token));
+  }
+  static bool right(const bench& b) { return b.result[0] == cohort_test::left_of(b.world) + 1; }
+};
 struct probe : receiving {
   static constexpr const char* header = "p2p/probe.hpp";
   template <class Token>
@@ -356,6 +369,6 @@ using all_verbs =
                verbs::all_to_all, verbs::all_to_all_v, verbs::all_to_all_v_counted,
                verbs::neighbor_all_gather, verbs::neighbor_all_gather_v, verbs::neighbor_all_to_all,
                verbs::neighbor_all_to_all_v, verbs::send, verbs::recv, verbs::recv_made,
-               verbs::send_recv, verbs::probe, verbs::matched_probe, verbs::wait>;
+               verbs::send_recv, verbs::batch, verbs::probe, verbs::matched_probe, verbs::wait>;
 
 }  // namespace collectives_test

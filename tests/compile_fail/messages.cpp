@@ -1,10 +1,12 @@
 // Copyright (c) 2026 The cohort authors
 // SPDX-License-Identifier: BSL-1.0
+#include <cohort/p2p/batch.hpp>
 #include <cohort/p2p/probe.hpp>
 #include <cohort/p2p/recv.hpp>
 #include <cohort/p2p/send.hpp>
 #include <cohort/p2p/send_recv.hpp>
 
+#include <utility>
 #include <vector>
 
 // expect: after the communicator come a source
@@ -34,4 +36,16 @@ asio::awaitable<void> send_recv_without_tag(cohort::communicator world) {
 asio::awaitable<void> send_without_tag(cohort::communicator world) {
   std::vector<double> data(2);
   co_await cohort::send(world, data, 1);
+}
+
+// expect: a batch borrows its buffers and can run again
+void batch_of_an_owned_container(cohort::batch& messages) {
+  std::vector<float> data(2);
+  messages.send(std::move(data), 1, 7);
+}
+
+// expect: a receive needs a buffer that can be written
+void batch_into_const(cohort::batch& messages) {
+  const std::vector<float> data(2);
+  messages.recv(data, 1, 7);
 }

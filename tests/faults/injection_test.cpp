@@ -176,6 +176,82 @@ TEST_CASE("every posting function that the library can call is in the list above
   }
 }
 
+TEST_CASE("a batch of which MPI does not take a message leaves nothing behind, and runs again") {
+  struct fault {
+    const char* function;
+    long skip;
+    std::size_t failed;
+  };
+  const auto [function, skip, failed] =
+      GENERATE(fault{"MPI_Irecv", 1, 1}, fault{"MPI_Isend", 1, 3}, fault{"MPI_Start", 3, 3},
+               fault{"MPI_Recv_init", 1, 1}, fault{"MPI_Send_init", 1, 3});
+  const bool is_init = std::string(function).ends_with("_init");
+  const bool persistent = is_init || function == std::string("MPI_Start");
+  CAPTURE(function);
+  fixture on;
+  std::array<int, 3> in{};
+  cohort::batch messages(on.self);
+  for (int i = 0; i < 2; ++i) messages.recv(in[i], 0, i);
+  messages.send(seven, 0, 1);
+  messages.send(seven, 0, 0);
+  messages.recv(in[2], cohort::no_rank, 0);
+  if (persistent) messages.persistent();
+  for (int round = 0; round < 2; ++round) {
+    in = {};
+    if (round == 0 || !is_init) {
+      faults::fail_next(function, MPI_ERR_OTHER, skip);
+      outcome result;
+      messages.run(result.handler());
+      CHECK(result.calls == 0);
+      on.run();
+      CHECK(faults::failed_as_asked(function));
+      CHECK(result.calls == 1);
+      CHECK(result.error == mpi_error(MPI_ERR_OTHER));
+      CHECK(on.log.contains("message=" + std::to_string(failed)));
+      CHECK(messages.error(failed) == mpi_error(MPI_ERR_OTHER));
+      CHECK_FALSE(messages.is_in_flight());
+      // What was sent all the same is received.
+      int rest = 0;
+      outcome received;
+      if (failed == 3 && messages.error(1)) {
+        cohort::recv(on.self, rest, 0, 1, received.handler());
+        on.run();
+        CHECK(rest == 7);
+      }
+    }
+    outcome again;
+    messages.run(again.handler());
+    on.run();
+    CHECK(again.calls == 1);
+    CHECK_FALSE(again.error);
+    CHECK(in == std::array<int, 3>{7, 7, 0});
+  }
+  messages.clear();
+  if (persistent) CHECK(faults::calls("MPI_Request_free") == 4);
+}
+
+TEST_CASE("a persistent batch makes its requests once") {
+  fixture on;
+  int in = 0;
+  {
+    cohort::batch messages(on.self);
+    messages.recv(in, 0, 1);
+    messages.send(seven, 0, 1);
+    messages.persistent();
+    for (int round = 0; round < 10; ++round) {
+      in = 0;
+      messages.run(cohort::blocking);
+      CHECK(in == 7);
+    }
+    CHECK(faults::calls("MPI_Request_free") == 0);
+  }
+  CHECK(faults::calls("MPI_Recv_init") == 1);
+  CHECK(faults::calls("MPI_Send_init") == 1);
+  CHECK(faults::calls("MPI_Start") == 20);
+  CHECK(faults::calls("MPI_Isend") + faults::calls("MPI_Irecv") == 0);
+  CHECK(faults::calls("MPI_Request_free") == 2);
+}
+
 TEST_CASE("an error in one status of many reaches one awaiter only") {
   const bool reversed = GENERATE(false, true);
   const std::size_t n = GENERATE(2U, 3U, 40U);

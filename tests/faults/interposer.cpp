@@ -376,6 +376,16 @@ FAULTS_COVER(Scatter,
 FAULTS_COVER(Send,
              (const void* buf, int count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm),
              (buf, count, datatype, dest, tag, comm))
+// They post nothing yet.
+FAULTS_COVER(Recv_init,
+             (void* buf, int count, MPI_Datatype datatype, int source, int tag, MPI_Comm comm,
+              MPI_Request* made),
+             (buf, count, datatype, source, tag, comm, made))
+FAULTS_COVER(Send_init,
+             (const void* buf, int count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm,
+              MPI_Request* made),
+             (buf, count, datatype, dest, tag, comm, made))
+FAULTS_COVER(Start, (MPI_Request * request), (request))
 FAULTS_COVER(Ssend,
              (const void* buf, int count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm),
              (buf, count, datatype, dest, tag, comm))

@@ -118,6 +118,13 @@ const std::vector<verb>& verbs() {
        [](world w, outcome& o) {
          cohort::send_recv(w, one, no_rank, result, no_rank, 1, o.handler());
        }},
+      // A batch that goes waits for its sends; the handler is called by the loop.
+      {"MPI_Isend", "batch",
+       [](world w, outcome& o) {
+         cohort::batch messages(w);
+         messages.send(one, no_rank, 1);
+         messages.run(o.handler());
+       }},
       {"MPI_Iprobe", "probe",
        [](world w, outcome& o) { cohort::probe(w, no_rank, 1, o.handler()); }},
       {"MPI_Improbe", "matched_probe",

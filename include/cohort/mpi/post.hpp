@@ -90,6 +90,16 @@ inline constexpr missing large_isend, large_issend, large_irsend, large_irecv, l
              : detail::large_irecv(data, count, type, from, tag, comm, request);
 }
 
+/// Persistent ones post nothing; MPI_Start does. `count` must fit an int: fold the layout.
+[[nodiscard]] inline int send_init(const void* data, MPI_Count count, MPI_Datatype type, int to,
+                                   int tag, MPI_Comm comm, MPI_Request* request) {
+  return MPI_Send_init(data, detail::narrow(count), type, to, tag, comm, request);
+}
+[[nodiscard]] inline int recv_init(void* data, MPI_Count count, MPI_Datatype type, int from,
+                                   int tag, MPI_Comm comm, MPI_Request* request) {
+  return MPI_Recv_init(data, detail::narrow(count), type, from, tag, comm, request);
+}
+
 [[nodiscard]] inline int ibcast(void* data, MPI_Count count, MPI_Datatype type, int root,
                                 MPI_Comm comm, MPI_Request* request) {
   return detail::fits(count) ? MPI_Ibcast(data, detail::narrow(count), type, root, comm, request)

@@ -10,4 +10,5 @@
 #endif
 
 #include <cohort/p2p.hpp>
+#include <cohort/p2p/bodies/batch.ipp>
 #include <cohort/p2p/detail/message.ipp>

@@ -72,6 +72,21 @@ consteval void explain_exchange() {
                 "temporary that would dangle), and three int");
 }
 
+/// The same for a message of a batch.
+template <class... Arguments>
+consteval void explain_batched() {
+  using first = std::tuple_element_t<0, std::tuple<Arguments&&..., int>>;
+  constexpr bool is_owned =
+      owned_buffer<std::remove_reference_t<first>> && !std::is_lvalue_reference_v<first>;
+  constexpr bool is_off_host = located_buffer<std::remove_reference_t<first>>;
+  static_assert(!is_owned || never<Arguments...>,
+                "a batch borrows its buffers and can run again: pass a lvalue, a span or a strided "
+                "view that outlives its runs, not a container that is moved in");
+  static_assert(!is_off_host || never<Arguments...>,
+                "a batch takes no device memory: use cohort::send and cohort::recv");
+  if constexpr (!is_owned && !is_off_host) explain_message<Arguments...>();
+}
+
 /// The same for a look at the queue.
 template <class... Arguments>
 consteval void explain_probe() {
@@ -98,13 +113,66 @@ class refused {
   std::unique_ptr<std::byte[]> memory_;
 };
 
+/// Receives one message into memory of fixed size, whose type it need not know: `lay_out()` gives
+/// its mpi::layout where one is needed.
+struct arrival {
+  arrival(int source_, int tag_) noexcept : source(source_), tag(tag_) {}
+
+  template <class LayOut>
+  int post(comm::poster& post, LayOut lay_out) const {
+    if (post.level() != checks::local) return post.add_probe(source, tag);
+    const mpi::layout into = lay_out();
+    MPI_Request request = MPI_REQUEST_NULL;
+    return post.add(mpi::post::irecv(into.data(), into.count(), into.type(), source, tag,
+                                     post.native(), &request),
+                    request);
+  }
+
+  /// Receives a message that was taken out of the queue, or refuses it: one that is longer than
+  /// `count` elements of `size` bytes, or no whole number of them.
+  template <class LayOut>
+  void take(comm::poster& post, MPI_Message& message, const MPI_Status& found, std::size_t count,
+            std::size_t size, LayOut lay_out) {
+    taken = true;
+    const std::size_t length = message_bytes(found);
+    MPI_Request request = MPI_REQUEST_NULL;
+    int rc = MPI_SUCCESS;
+    if (length > count * size || length % size != 0) {
+      refused_bytes = length;
+      const bool is_too_long = length > count * size;
+      post.operation().fail(is_too_long ? errc::message_too_long : errc::size_mismatch);
+      rc = rest.take(length, message, request);
+    } else {
+      const mpi::layout into = lay_out();
+      rc = mpi::post::imrecv(into.data(), into.count(), into.type(), &message, &request);
+    }
+    post.check(post.add(rc, request));
+  }
+
+  /// MPICH 4.0 reports rank 0 and tag 0 of a posted receive from nobody.
+  [[nodiscard]] status status_of(const MPI_Status& native) const {
+    status result(native);
+    if (source == no_rank) {
+      result.native().MPI_SOURCE = no_rank;
+      result.native().MPI_TAG = any_tag;
+    }
+    return result;
+  }
+
+  int source;
+  int tag;
+  bool taken = false;
+  std::size_t refused_bytes = 0;
+  refused rest;
+};
+
 /// Receives one message into a buffer of fixed size.
 template <class Buffer>
-struct incoming {
+struct incoming : arrival {
   using data_type = comm::argument<Buffer>;
 
-  incoming(std::remove_reference_t<Buffer>& buffer, int source_, int tag_)
-      : data(buffer), source(source_), tag(tag_) {}
+  incoming(std::remove_reference_t<Buffer>& buffer, int from, int with_tag)
+      : arrival(from, with_tag), data(buffer) {}
 
   [[nodiscard]] errc check(const comm::communicator_state& state) const noexcept {
     return check_message(state, source, tag, true);
@@ -115,12 +183,7 @@ struct incoming {
   }
 
   int post(comm::poster& post) {
-    if (post.level() != checks::local) return post.add_probe(source, tag);
-    const mpi::layout into(data.view());
-    MPI_Request request = MPI_REQUEST_NULL;
-    return post.add(mpi::post::irecv(into.data(), into.count(), into.type(), source, tag,
-                                     post.native(), &request),
-                    request);
+    return arrival::post(post, [this] { return mpi::layout(data.view()); });
   }
 
   /// With `checks::bounds`: a message was found.
@@ -129,43 +192,17 @@ struct incoming {
     take(post, post.operation().message, post.operation().status);
     return true;
   }
-
-  /// Receives a message that was taken out of the queue, or refuses it: one that is too long, or no
-  /// whole number of elements.
   void take(comm::poster& post, MPI_Message& message, const MPI_Status& found) {
-    taken = true;
-    const std::size_t length = message_bytes(found);
     constexpr std::size_t size = mpi::wire_size<typename data_type::value_type>;
-    MPI_Request request = MPI_REQUEST_NULL;
-    int rc = MPI_SUCCESS;
-    if (length > data.count() * size || length % size != 0) {
-      refused_bytes = length;
-      const bool is_too_long = length > data.count() * size;
-      post.operation().fail(is_too_long ? errc::message_too_long : errc::size_mismatch);
-      rc = rest.take(length, message, request);
-    } else {
-      const mpi::layout into(data.view());
-      rc = mpi::post::imrecv(into.data(), into.count(), into.type(), &message, &request);
-    }
-    post.check(post.add(rc, request));
+    arrival::take(post, message, found, data.count(), size,
+                  [this] { return mpi::layout(data.view()); });
   }
 
-  /// MPICH 4.0 reports rank 0 and tag 0 of a posted receive from nobody.
   [[nodiscard]] status status_of(const comm::outcome_of_requests& outcome) const {
-    status result(outcome.status);
-    if (source == no_rank) {
-      result.native().MPI_SOURCE = no_rank;
-      result.native().MPI_TAG = any_tag;
-    }
-    return result;
+    return arrival::status_of(outcome.status);
   }
 
   data_type data;
-  int source;
-  int tag;
-  bool taken = false;
-  std::size_t refused_bytes = 0;
-  refused rest;
 };
 
 /// Receives a message of unknown size into a container that is made for it.
