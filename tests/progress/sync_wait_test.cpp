@@ -237,3 +237,72 @@ TEST_CASE("where a thread of the library runs the loop, blocking sleeps") {
   }
   CHECK(source.pending() == 0);
 }
+
+TEST_CASE("a handler that is called while a thread waits may not wait for the same loop") {
+  using namespace sync_wait_test;
+  asio::io_context io;
+  asio::io_context other;
+  manual_source source(io);
+  manual_source elsewhere(other);
+  std::vector<std::error_code> ends;
+  // Both are delivered by the thread that waits, without a turn of the loop.
+  source.start(1, [&](std::error_code) {
+    auto pending = source.start(3, as_future);
+    ends.push_back(code_of([&] { pending.get(); }));
+    source.complete(3);
+    elsewhere.start(4, [&](std::error_code) {
+      ends.push_back(code_of([&] { source.start(5, cohort::blocking); }));
+      elsewhere.complete(6);
+    });
+    elsewhere.complete(4);
+    elsewhere.start(6, cohort::blocking);
+    source.complete(2);
+  });
+  source.complete(1);
+  source.start(2, cohort::blocking);
+  REQUIRE(ends.size() == 2);
+  CHECK(ends[0] == std::errc::resource_deadlock_would_occur);
+  CHECK(ends[1] == std::errc::resource_deadlock_would_occur);
+}
+
+TEST_CASE("a thread stands in for the loop's own one once that has gone") {
+  using namespace sync_wait_test;
+  cohort::progress_thread thread;
+  manual_source source(thread.context());
+  thread.context().stop();
+  const auto ends = [&]() -> task {
+    while (!source.complete(1)) co_await nap(20us);
+  };
+  asio::co_spawn(thread.context(), ends(), asio::detached);
+  source.start(1, cohort::blocking);
+  CHECK(*sync_wait(thread.context(), later(3)) == 3);
+}
+
+TEST_CASE("operations of Asio block, and those of another loop are refused") {
+  using namespace sync_wait_test;
+  asio::io_context io;
+  asio::steady_timer timer(io, 20us);
+  timer.async_wait(cohort::blocking);
+  CHECK(asio::co_spawn(io, later(4), cohort::blocking) != nullptr);
+
+  asio::io_context other;
+  manual_source source(other);
+  auto pending = source.start(1, as_future);
+  CHECK(code_of([&] { sync_wait(io, std::move(pending)); }) == cohort::errc::invalid_argument);
+  source.complete(1);
+  sync_wait(other, std::move(pending));
+}
+
+TEST_CASE("what a handler throws comes out of a blocking call once that is over") {
+  using namespace sync_wait_test;
+  asio::io_context io;
+  manual_source source(io);
+  asio::post(io, [] { throw std::logic_error("of another"); });
+  const auto ends = [&]() -> task {
+    co_await nap(200us);
+    source.complete(1);
+  };
+  asio::co_spawn(io, ends(), asio::detached);
+  CHECK_THROWS_AS(source.start(1, cohort::blocking), std::logic_error);
+  CHECK(source.pending() == 0);
+}

@@ -239,10 +239,11 @@ enum class backend_choice : std::uint8_t {
   /// all_reduce of few bytes takes a third of the nonblocking one. Each collective that a backend
   /// may take stays in MPI until it is over, whatever its token; the others are as ever. With
   /// `blocking` so do send and receive, where nothing is in flight on this loop. Until then this
-  /// thread looks after nothing else, timers included, so leave nothing in flight that another rank
-  /// needs before it makes the same call. At `thread_level::serialized` no lock is held meanwhile:
-  /// the program promises that no other thread calls MPI then, nor runs a loop of the library.
-  /// Communicators over two groups, and those with more than `checks::local`, are as ever.
+  /// thread looks after nothing else, timers and op::adasum included, so leave nothing in flight
+  /// that another rank needs before it makes the same call. At `thread_level::serialized` no lock
+  /// is held meanwhile: the program promises that no other thread calls MPI then, nor runs a loop
+  /// of the library. Communicators over two groups, and those with more than `checks::local`, are
+  /// as ever.
   mpi_blocking
 };
 

@@ -29,10 +29,11 @@ namespace cohort {
 ///
 /// *Errors*: as of the awaited call; besides, before anything is started,
 /// `std::errc::resource_deadlock_would_occur` inside a handler of the loop, coroutines included,
-/// and errc::wrong_thread where a thread of the program's own runs the loop meanwhile. What a
-/// handler throws that is called meanwhile comes out of the call, once that is over.
-/// *Cancellation*: none; `sync_wait` of a coroutine has deadlines. *Cost*: docs/benchmarks.md; no
-/// allocation.
+/// and errc::wrong_thread where another thread of the program has run the loop and not stopped it.
+/// (A thread in whose loop nothing of this library has happened yet is not seen: its handlers and
+/// those that are called here may then run side by side.) What a handler throws that is called
+/// meanwhile comes out of the call, once that is over. *Cancellation*: none; `sync_wait` of a
+/// coroutine has deadlines. *Cost*: docs/benchmarks.md; no allocation for verbs on communicators.
 struct blocking_t {
   constexpr blocking_t() noexcept {}
 };
@@ -47,8 +48,7 @@ template <class Initiation>
     return initiation.get_engine();
   } else if constexpr (requires { asio::any_io_executor(initiation.get_executor()); }) {
     asio::io_context* const loop = loop_of(initiation.get_executor());
-    if (loop == nullptr || !asio::has_service<engine>(*loop)) return nullptr;
-    return &asio::use_service<engine>(*loop);
+    return loop == nullptr ? nullptr : &asio::use_service<engine>(*loop);
   } else {
     return nullptr;
   }
@@ -69,14 +69,15 @@ class asio::async_result<cohort::blocking_t, R(Args...)> {
   template <class Initiation, class Token, class... InitArgs>
   static return_type initiate(Initiation&& initiation, Token&&, InitArgs&&... args) {
     cohort::progress::engine* const owner = cohort::progress::detail::engine_of(initiation);
-    std::optional<cohort::progress::engine::in_place> place;
-    if (owner != nullptr) place.emplace(*owner).begin();
+    using waiting = cohort::progress::engine::in_place;
+    std::optional<waiting> place;
+    if (owner != nullptr) place.emplace(*owner, waiting::on_trouble::stay).begin();
     auto pending = eager::initiate(std::forward<Initiation>(initiation), cohort::as_future,
                                    std::forward<InitArgs>(args)...);
     if (owner == nullptr) {
       cohort::progress::engine* const found = pending.get_engine();
       if (found == nullptr) return pending.get();
-      place.emplace(*found);
+      place.emplace(*found, waiting::on_trouble::stay);
     }
     return pending.get_in(*place);
   }

@@ -83,7 +83,10 @@ class progress_thread {
   progress_thread() : work_(asio::make_work_guard(io_)) {
     own_ = &asio::use_service<progress::own_thread>(io_);
     own_->set(true);
-    thread_ = std::thread([this] { io_.run(); });
+    thread_ = std::thread([this] {
+      io_.run();
+      own_->set(false);  // also where somebody has stopped the context
+    });
   }
   /// Lets what is in flight finish, then joins the thread.
   ~progress_thread() { join(); }
@@ -99,7 +102,6 @@ class progress_thread {
   void join() {
     work_.reset();
     if (thread_.joinable()) thread_.join();
-    own_->set(false);
   }
 
  private:

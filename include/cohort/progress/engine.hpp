@@ -122,10 +122,9 @@ class engine : public asio::execution_context::service {
   /// What it uses of the loop; for operations whose handlers live elsewhere.
   [[nodiscard]] detail::event_loop& loop() const noexcept { return *loop_; }
 
-  /// Inside a lap: it ends with this delivery, because somebody waits for the loop's turn to end.
-  void end_lap() noexcept {
-    if (lapping_ == this) ends_lap_ = true;
-  }
+  /// What a thread waits for in place has ended: the lap ends with this delivery, so that it hears
+  /// of it. From any thread.
+  void end_wait();
 
   /// One look at every source from inside a computation. Runs no handler.
   void look();
@@ -162,9 +161,12 @@ class engine : public asio::execution_context::service {
   /// True once the context is being destroyed: no lap follows, so wait in place.
   [[nodiscard]] bool stopped() const noexcept { return sleep_.stopped(); }
 
-  /// Whether this thread is in a handler of the loop.
+  /// Whether this thread is in a handler of the loop, or in one that a thread calls in its place.
   [[nodiscard]] bool is_in_handler() const noexcept {
-    return lapping_ == this || get_executor().running_in_this_thread();
+    for (const lap_scope* each = innermost_; each != nullptr; each = each->outer()) {
+      if (&each->of() == this) return true;
+    }
+    return get_executor().running_in_this_thread();
   }
   /// Whether a `progress_thread` runs the loop.
   [[nodiscard]] bool has_own_thread() const noexcept { return own_thread_->runs(); }
@@ -194,10 +196,13 @@ class engine : public asio::execution_context::service {
     ~lap_scope();
     lap_scope(const lap_scope&) = delete;
     [[nodiscard]] explicit operator bool() const noexcept { return of_ != nullptr; }
+    [[nodiscard]] const engine& of() const noexcept { return *of_; }
+    /// The one around it on this thread, of another engine.
+    [[nodiscard]] const lap_scope* outer() const noexcept { return outer_; }
 
    private:
     engine* of_ = nullptr;
-    engine* outer_;
+    const lap_scope* outer_;
   };
 
   COHORT_INLINE void shutdown() override;
@@ -205,6 +210,7 @@ class engine : public asio::execution_context::service {
 
   void lap();
   bool round(unsigned budget);
+  void wake_sleepers();
   void be_at_home() noexcept {
     if (!is_at_home()) home_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   }
@@ -217,6 +223,7 @@ class engine : public asio::execution_context::service {
   static constexpr auto tick_period = std::chrono::milliseconds(50);
   static constexpr auto progress_period = std::chrono::microseconds(50);
   static inline thread_local engine* lapping_ = nullptr;  // the engine whose lap this thread is in
+  static inline thread_local const lap_scope* innermost_ = nullptr;
   static inline thread_local engine* waits_for_ = nullptr;  // the one that it waits in place for
 
   asio::io_context& io_;
@@ -239,8 +246,12 @@ class engine : public asio::execution_context::service {
 
   std::atomic<lap_state> lap_state_{lap_state::free};
   std::atomic<bool> is_run_elsewhere_{
-      false};                     // the last lap was of a thread that waits for nothing
-  const own_thread* own_thread_;  // of the context
+      false};                             // the last lap was of a thread that waits for nothing
+  own_thread* own_thread_;                // of the context
+  std::atomic<bool> is_in_place_{false};  // a thread stands in for the loop
+  std::atomic<std::uint32_t> in_place_turns_{0};
+  std::atomic<unsigned> sleepers_{0};  // that wait for one
+  unsigned waits_in_place_ = 0;        // of the thread that stands in
 
   relaxed_counter laps_;
   std::atomic<std::uint64_t> rings_{0};
@@ -267,8 +278,9 @@ class engine : public asio::execution_context::service {
 };
 
 /// A thread that waits in place, outside of the loop: it laps itself for as long as the engine
-/// spins, and then runs the loop. Where the loop has a thread of its own it is to sleep instead.
-/// Handlers of other operations are called meanwhile, as the loop would call them.
+/// spins, and then runs the loop. One thread does so at a time; others that wait sleep until that
+/// has had a turn, and so does each where the loop has a thread of its own. Handlers of other
+/// operations are called meanwhile, as the loop would call them.
 class engine::in_place {
  public:
   enum class on_trouble : std::uint8_t {
@@ -283,18 +295,19 @@ class engine::in_place {
   ~in_place();
   in_place(const in_place&) = delete;
 
+  [[nodiscard]] engine& of() const noexcept { return of_; }
   /// Before that is started which is waited for: it then needs no turn of the loop.
   void begin();
-  /// Where the loop has a thread of its own: wait for that, and call none of the rest.
-  [[nodiscard]] bool sleeps() const noexcept { return sleeps_; }
 
   using done_function = bool (*)(const void* of);
-  /// Until `done(of)`; what makes it so calls `end_lap` after that. `by_loop`: the loop has to
+  /// Until `done(of)`; what makes it so calls `end_wait` after that. `by_loop`: the loop has to
   /// begin it.
   void wait(done_function done, const void* of, bool by_loop = false);
 
  private:
-  void lap(done_function done, const void* of, bool by_loop);
+  bool stand_in();
+  void sleep_until_turn(done_function done, const void* of);
+  bool lap(done_function done, const void* of, bool polls);
   void run_loop(done_function done, const void* of);
   bool poll();
   void end_laps();
@@ -305,7 +318,7 @@ class engine::in_place {
   engine* outer_;
   std::optional<lap_scope> lap_;
   bool stays_;
-  bool sleeps_;
+  bool stands_in_ = false;
   bool uses_loop_ = false;
   bool was_stopped_ = false;  // by somebody, meanwhile
   std::exception_ptr thrown_;

@@ -107,6 +107,7 @@ engine::engine(Context& context)
       loop_(std::make_unique<detail::asio_loop<engine, Context>>(context, *this)),
       sleep_(sources_, options_, *loop_),
       own_thread_(&asio::use_service<own_thread>(context)) {
+  own_thread_->tell(in_place_turns_);
   in_flight_.attach(this);
 }
 
@@ -295,7 +296,7 @@ COHORT_INLINE void engine::nap_over() {
 // ---- in place ------------------------------------------------------------------------------
 
 COHORT_INLINE engine::lap_scope::lap_scope(engine& of, lap_state otherwise) noexcept
-    : outer_(lapping_) {
+    : outer_(innermost_) {
   for (;;) {
     auto found = lap_state::free;
     if (of.lap_state_.compare_exchange_strong(found, lap_state::taken)) break;
@@ -304,23 +305,42 @@ COHORT_INLINE engine::lap_scope::lap_scope(engine& of, lap_state otherwise) noex
   }
   of_ = &of;
   lapping_ = &of;
+  innermost_ = this;
 }
 
 COHORT_INLINE engine::lap_scope::~lap_scope() {
   if (of_ == nullptr) return;
-  lapping_ = outer_;
+  innermost_ = outer_;
+  lapping_ = outer_ == nullptr ? nullptr : outer_->of_;
   if (of_->lap_state_.exchange(lap_state::free) == lap_state::missed) of_->loop_->post_lap();
 }
 
+COHORT_INLINE void engine::end_wait() {
+  if (lapping_ == this && !has_own_thread()) {
+    ends_lap_ = true;
+    return wake_sleepers();
+  }
+  in_place_turns_.fetch_add(1);
+  in_place_turns_.notify_all();
+  if (is_in_place_.load()) started();  // it may sleep in the loop
+}
+
+// Whoever begins to sleep while this reads the count is woken at the next turn.
+COHORT_INLINE void engine::wake_sleepers() {
+  if (sleepers_.load() == 0) [[likely]]
+    return;
+  in_place_turns_.fetch_add(1);
+  in_place_turns_.notify_all();
+}
+
 COHORT_INLINE engine::in_place::in_place(engine& of, on_trouble what)
-    : of_(of), outer_(waits_for_), stays_(what == on_trouble::stay), sleeps_(of.has_own_thread()) {
+    : of_(of), outer_(waits_for_), stays_(what == on_trouble::stay) {
   if (of.is_in_handler()) {
     throw std::system_error(std::make_error_code(std::errc::resource_deadlock_would_occur),
                             "waiting inside a handler of the same loop; co_await instead");
   }
   const bool is_run_elsewhere = of.is_run_elsewhere_.load(std::memory_order_relaxed);
-  if (!sleeps_ && is_run_elsewhere && !of.is_at_home() && !of.io_.stopped() &&
-      !of.sleep_.is_idle()) {
+  if (is_run_elsewhere && !of.has_own_thread() && !of.is_at_home() && !of.io_.stopped()) {
     throw error(errc::wrong_thread,
                 "waiting beside another thread that runs the loop; let a cohort::progress_thread "
                 "run it, or nobody");
@@ -331,28 +351,54 @@ COHORT_INLINE engine::in_place::in_place(engine& of, on_trouble what)
 COHORT_INLINE engine::in_place::~in_place() {
   end_laps();
   waits_for_ = outer_;
-  if (!uses_loop_) return;
-  of_.get_executor().on_work_finished();
-  if (of_.io_.stopped() && !was_stopped_) of_.io_.restart();  // it had nothing more to do
-  if (was_stopped_) of_.io_.stop();
+  if (uses_loop_) {
+    of_.get_executor().on_work_finished();
+    if (of_.io_.stopped() && !was_stopped_) of_.io_.restart();  // it had nothing more to do
+    if (was_stopped_) of_.io_.stop();
+  }
+  if (!stands_in_) return;
+  of_.is_in_place_.exchange(false);
+  of_.wake_sleepers();
+}
+
+/// Whether this thread stands in for the loop now.
+COHORT_INLINE bool engine::in_place::stand_in() {
+  if (!stands_in_ && !of_.has_own_thread()) stands_in_ = !of_.is_in_place_.exchange(true);
+  return stands_in_;
 }
 
 COHORT_INLINE void engine::in_place::begin() {
-  if (!sleeps_) lap_.emplace(of_, lap_state::taken);
+  if (stand_in()) lap_.emplace(of_, lap_state::taken);
 }
 
 COHORT_INLINE void engine::in_place::wait(done_function done, const void* of, bool by_loop) {
-  lap(done, of, by_loop);
+  while (!done(of)) {
+    if (!stand_in()) {
+      sleep_until_turn(done, of);
+    } else if (!lap(done, of, by_loop)) {
+      end_laps();
+      run_loop(done, of);
+    }
+  }
   end_laps();
-  if (!done(of)) run_loop(done, of);
   if (thrown_) std::rethrow_exception(std::move(thrown_));
 }
 
-/// Until this has been quiet for as long as the engine spins.
-COHORT_INLINE void engine::in_place::lap(done_function done, const void* of, bool by_loop) {
+COHORT_INLINE void engine::in_place::sleep_until_turn(done_function done, const void* of) {
+  of_.sleepers_.fetch_add(1);
+  const std::uint32_t seen = of_.in_place_turns_.load();
+  const bool nobody = !of_.has_own_thread() && !of_.is_in_place_.load();
+  if (!done(of) && !nobody) of_.in_place_turns_.wait(seen);
+  of_.sleepers_.fetch_sub(1);
+}
+
+/// Until this has been quiet for as long as the engine spins: false then.
+COHORT_INLINE bool engine::in_place::lap(done_function done, const void* of, bool polls) {
+  // Calls that end at once give the loop a turn now and then.
+  if (++of_.waits_in_place_ % 256 == 0) polls = true;
   for (unsigned turns = 0; !done(of); ++turns) {
     if (!lap_ || !*lap_) lap_.emplace(of_, lap_state::taken);
-    if (!*lap_) {  // another thread that waits laps for both
+    if (!*lap_) {  // a lap of the loop, on its way to its end
       cohort::detail::wait_after(turns);
       continue;
     }
@@ -364,16 +410,21 @@ COHORT_INLINE void engine::in_place::lap(done_function done, const void* of, boo
     bool has_run = false;
     of_.ends_lap_ = false;
     try {
-      if (by_loop || turns != 0) has_run = poll();
+      if (polls || turns != 0) {
+        has_run = poll();
+        of_.tick();
+      }
       of_.round(of_.pace_.long_round());
     } catch (...) {
       keep_what_was_thrown();
     }
     if (done(of)) break;
+    of_.wake_sleepers();
     of_.tick();
     if (turns == 0 || has_run || of_.events_ != events_before) of_.sleep_.not_quiet(of_.events_);
-    if (!of_.sleep_.spins()) break;
+    if (!of_.sleep_.spins()) return false;
   }
+  return true;
 }
 
 COHORT_INLINE void engine::in_place::end_laps() {
@@ -384,7 +435,7 @@ COHORT_INLINE void engine::in_place::end_laps() {
 }
 
 COHORT_INLINE void engine::in_place::run_loop(done_function done, const void* of) {
-  while (!done(of)) {
+  for (; !done(of); of_.wake_sleepers()) {
     try {
       // Not for ever: another thread that runs the loop may take the last handler.
       if (!poll()) of_.io_.run_one_for(std::chrono::milliseconds(50));

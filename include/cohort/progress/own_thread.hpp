@@ -7,6 +7,7 @@
 #include <cohort/core/asio.hpp>
 
 #include <atomic>
+#include <cstdint>
 
 namespace cohort::progress {
 
@@ -17,12 +18,21 @@ class own_thread final : public asio::execution_context::service {
   static inline asio::execution_context::id id;
   explicit own_thread(asio::execution_context& context) : service(context) {}
 
-  void set(bool runs) noexcept { runs_.store(runs); }
+  void set(bool runs) noexcept {
+    runs_.store(runs);
+    auto* const turns = turns_.load();
+    if (turns == nullptr) return;
+    turns->fetch_add(1);
+    turns->notify_all();
+  }
+  /// Who waits for a turn of the loop there also hears of the end of the thread.
+  void tell(std::atomic<std::uint32_t>& turns) noexcept { turns_.store(&turns); }
   [[nodiscard]] bool runs() const noexcept { return runs_.load(std::memory_order_relaxed); }
 
  private:
   void shutdown() override {}
   std::atomic<bool> runs_{false};
+  std::atomic<std::atomic<std::uint32_t>*> turns_{nullptr};
 };
 
 }  // namespace cohort::progress

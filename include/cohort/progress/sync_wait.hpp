@@ -44,7 +44,7 @@ asio::awaitable<T> last_in_lap(engine& of, asio::awaitable<T> work) {
   struct lap_end {
     explicit lap_end(engine& lapping) noexcept : of(lapping) {}
     lap_end(const lap_end&) = delete;
-    ~lap_end() { of.end_lap(); }
+    ~lap_end() { of.end_wait(); }
     engine& of;
   };
   const lap_end with_this(of);
@@ -74,10 +74,15 @@ T sync_wait(Context& io, asio::awaitable<T>&& work) {
 }
 
 /// The same for what has been started already. What is still in flight after an error stays in
-/// `work`.
+/// `work`. *Errors*: also errc::invalid_argument where it belongs to another loop.
 template <std::same_as<asio::io_context> Context, class T>
 T sync_wait(Context& io, future<T>&& work) {
-  progress::engine::in_place place(use_engine(io));
+  progress::engine& engine = use_engine(io);
+  const progress::engine* const its = work.get_engine();
+  if (its != nullptr && its != &engine && !its->has_own_thread()) {
+    throw error(errc::invalid_argument, "sync_wait: the operation belongs to another loop");
+  }
+  progress::engine::in_place place(engine);
   place.begin();
   return work.get_in(place);
 }

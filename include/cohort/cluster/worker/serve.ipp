@@ -152,7 +152,7 @@ void serve(const communicator& world) {
   if (world.rank() == 0) {
     throw error(errc::invalid_argument, "serve: rank 0 is the manager, it calls adopt");
   }
-  if (world.get_executor().running_in_this_thread()) {
+  if (world.state()->engine.is_in_handler()) {
     throw error(errc::invalid_argument, "serve: it runs the loop, so it cannot be called inside");
   }
   detail::run_until_done(world.get_executor().context(), detail::serve_adopted(world));

@@ -57,13 +57,8 @@ class blocking_operation final : public body_operation<Body> {
     using waiting = progress::engine::in_place;
     waiting place(this->owner(), waiting::on_trouble::stay);
     place.begin();
-    sleeps_ = place.sleeps();
     parent::start(*this);
-    if (sleeps_) {
-      is_over_.wait(false, std::memory_order_acquire);
-    } else {
-      place.wait(&is_over, &is_over_);
-    }
+    place.wait(&is_over, &is_over_);
   }
 
   void posted() const noexcept {}
@@ -76,14 +71,12 @@ class blocking_operation final : public body_operation<Body> {
     auto& self = static_cast<blocking_operation&>(*base);
     if (what == action::destroy) self.fail(errc::engine_stopped);
     self.end(what != action::destroy, self);
-    self.owner().end_lap();
-    const bool sleeps = self.sleeps_;
-    self.is_over_.store(true, std::memory_order_release);
-    if (sleeps) self.is_over_.notify_all();  // of an address: the operation may be gone
+    progress::engine& engine = self.owner();
+    self.is_over_.store(true, std::memory_order_release);  // the operation may be gone then
+    engine.end_wait();
   }
 
   std::atomic<bool> is_over_{false};
-  bool sleeps_ = false;
   std::string why_;
 };
 
@@ -103,7 +96,8 @@ template <class Body>
                                                MPI_Status& status) {
   if (state.blocks == nullptr || state.options.checks != checks::local) return {};
   if (state.source.usable() != errc{} || body.check(state) != errc{}) return {};
-  if (state.engine.is_in_handler()) return {};
+  if (state.engine.is_in_handler() || state.engine.stopped()) return {};
+  if (state.engine.has_own_thread()) return {};  // which calls MPI too
   std::uint64_t number = 0;
   if constexpr (blocks_in_mpi<Body>) {
     if (body.bytes() > mpi::max_int_count) return {};

@@ -91,8 +91,8 @@ class lifetime {
   /// For destructors, outside the loop.
   void end_in_place() {
     // While another thread runs the loop, nothing of ours may be read.
-    if (log_.engine.get_executor().running_in_this_thread() || !log_.engine.context().stopped() ||
-        closed() || !has_opened()) {
+    if (log_.engine.is_in_handler() || !log_.engine.context().stopped() || closed() ||
+        !has_opened()) {
       return;
     }
     log_.engine.drive_until(

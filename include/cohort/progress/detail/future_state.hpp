@@ -164,9 +164,9 @@ class future_state_base {
   }
 
   /// The same for a thread that is in the place of the loop.
-  void wait_in(engine::in_place& place, bool by_loop) const {
-    if (place.sleeps()) return block_until_ready();
-    flags_.fetch_or(blocked, std::memory_order_acq_rel);
+  void wait_in(engine::in_place& place, bool by_loop) {
+    waited_on_ = &place.of();
+    flags_.fetch_or(in_place, std::memory_order_acq_rel);
     place.wait(
         [](const void* state) { return static_cast<const future_state_base*>(state)->is_ready(); },
         this, by_loop);
@@ -254,13 +254,12 @@ class future_state_base {
   static constexpr flag_set ready = 8;
   static constexpr flag_set blocked = 16;   // a thread waits until it is ready
   static constexpr flag_set sleeping = 32;  // a sleeper does
+  static constexpr flag_set in_place = 64;  // a thread waits in place on an engine
 
   flag_set set_ready() noexcept {
     const flag_set before = flags_.fetch_or(ready, std::memory_order_acq_rel);
-    if ((before & blocked) != 0) {
-      if (engine_ != nullptr) engine_->end_lap();
-      flags_.notify_all();
-    }
+    if ((before & blocked) != 0) flags_.notify_all();
+    if ((before & in_place) != 0) waited_on_->end_wait();
     if ((before & sleeping) != 0) sleeper_->wake();
     return before;
   }
@@ -335,11 +334,13 @@ class future_state_base {
   }
 
   [[nodiscard]] bool is_on_loop_thread() const {
-    if (engine_ != nullptr) return engine_->get_executor().running_in_this_thread();
+    if (engine_ != nullptr) return engine_->is_in_handler();
     const auto where = elsewhere();
     if (!where) return false;
     auto* const loop = loop_of(*where);
-    return loop != nullptr && loop->get_executor().running_in_this_thread();
+    if (loop == nullptr) return false;
+    if (asio::has_service<engine>(*loop)) return asio::use_service<engine>(*loop).is_in_handler();
+    return loop->get_executor().running_in_this_thread();
   }
 
   void wait_in_place() noexcept {
@@ -371,6 +372,7 @@ class future_state_base {
   std::atomic<bool> settled_{true};
   mutable sleeper* sleeper_ = nullptr;
   engine* engine_ = nullptr;
+  engine* waited_on_ = nullptr;
   std::unique_ptr<asio::any_io_executor> elsewhere_;  // an operation of another library runs there
   asio::cancellation_signal cancellation_;
   void* cancelled_ = nullptr;

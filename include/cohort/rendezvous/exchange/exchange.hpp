@@ -205,8 +205,7 @@ class exchange final : public endpoint,
   void leave_in_place() noexcept override try {
     if (abandoned_ || core::closed.load()) return;
     call([this] { closing_.begin(); });
-    if (core::closed.load() || engine_.get_executor().running_in_this_thread() ||
-        !engine_.context().stopped()) {
+    if (core::closed.load() || engine_.is_in_handler() || !engine_.context().stopped()) {
       return;
     }
     wait_in_place();
