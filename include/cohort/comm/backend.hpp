@@ -219,7 +219,7 @@ namespace cohort {
 
 /// Who does the collectives of a communicator whose backend nobody sets.
 enum class backend_choice : std::uint8_t {
-  environment,  ///< as `COHORT_BACKEND` says: one of the following, `auto` where it is not set
+  environment,  ///< as `COHORT_BACKEND` says: one of the next four, `auto` where it is not set
   mpi,
   /// Shared memory, if all ranks are on one node, want the same, and have included
   /// <cohort/shm.hpp>, but not <cohort/staging.hpp>; else MPI. The sixteenth collective begins to
