@@ -6,6 +6,7 @@
 /// `comm/requests/source.hpp`.
 
 #include <cohort/comm/creation.hpp>
+#include <cohort/comm/mpi_blocking.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/comm/requests/source.hpp>
 #include <cohort/core/log.hpp>
