@@ -14,6 +14,8 @@ namespace raw_mpi {
 double blocking_all_reduce(MPI_Comm comm, std::vector<double>& buffer, int rounds);
 double all_reduce(MPI_Comm comm, std::vector<double>& buffer, int rounds);  // MPI_Iallreduce, Wait
 double ping_pong(MPI_Comm comm, std::vector<double>& buffer, int rounds);
+/// By MPI_Isend, MPI_Irecv and MPI_Wait.
+double nonblocking_ping_pong(MPI_Comm comm, std::vector<double>& buffer, int rounds);
 // Between two ranks: 6 messages each way, which divide the buffer, with one MPI_Waitall.
 double halo(MPI_Comm comm, std::vector<double>& buffer, int rounds);
 double persistent_halo(MPI_Comm comm, std::vector<double>& buffer, int rounds);

@@ -172,6 +172,7 @@ asio::awaitable<void> measure_all(cohort::communicator world, bench::core_distan
   if (world.size() == 2) {
     std::vector<competitor> pair;
     pair.push_back({"MPI_Send, MPI_Recv", raw(raw_mpi::ping_pong), 0});
+    pair.push_back({"MPI_Isend, MPI_Irecv, MPI_Wait", raw(raw_mpi::nonblocking_ping_pong), 0});
     pair.push_back({"co_await send, recv", awaited(with_cohort::ping_pong), 1.5});
     pair.push_back(
         {"blocking send, recv", blocked(elsewhere, with_cohort::blocking_ping_pong), 1.2});

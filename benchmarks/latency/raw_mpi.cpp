@@ -33,6 +33,28 @@ double ping_pong(MPI_Comm comm, std::vector<double>& buffer, int rounds) {
   return bench::raw_ping_pong(comm, buffer, rounds);
 }
 
+double nonblocking_ping_pong(MPI_Comm comm, std::vector<double>& buffer, int rounds) {
+  int rank = 0;
+  MPI_Comm_rank(comm, &rank);
+  const int count = static_cast<int>(buffer.size());
+  MPI_Request request = MPI_REQUEST_NULL;
+  const auto send = [&] {
+    MPI_Isend(buffer.data(), count, MPI_DOUBLE, 1 - rank, 0, comm, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+  };
+  const auto recv = [&] {
+    MPI_Irecv(buffer.data(), count, MPI_DOUBLE, 1 - rank, 0, comm, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+  };
+  const auto start = bench::clock::now();
+  for (int i = 0; i < rounds; ++i) {
+    if (rank == 0) send();
+    recv();
+    if (rank == 1) send();
+  }
+  return bench::nanoseconds_since(start) / rounds;
+}
+
 double halo(MPI_Comm comm, std::vector<double>& buffer, int rounds) {
   int rank = 0;
   MPI_Comm_rank(comm, &rank);

@@ -394,8 +394,8 @@ COHORT_INLINE void engine::in_place::sleep_until_turn(done_function done, const 
 
 /// Until this has been quiet for as long as the engine spins: false then.
 COHORT_INLINE bool engine::in_place::lap(done_function done, const void* of, bool polls) {
-  // Calls that end at once give the loop a turn now and then.
-  if (++of_.waits_in_place_ % 256 == 0) polls = true;
+  // Calls that end at once give the loop, and what goes by the clock, a turn now and then.
+  const bool is_due = ++of_.waits_in_place_ % 256 == 0;
   for (unsigned turns = 0; !done(of); ++turns) {
     if (!lap_ || !*lap_) lap_.emplace(of_, lap_state::taken);
     if (!*lap_) {  // a lap of the loop, on its way to its end
@@ -410,10 +410,8 @@ COHORT_INLINE bool engine::in_place::lap(done_function done, const void* of, boo
     bool has_run = false;
     of_.ends_lap_ = false;
     try {
-      if (polls || turns != 0) {
-        has_run = poll();
-        of_.tick();
-      }
+      if (polls || is_due || turns != 0) has_run = poll();
+      if (is_due && turns == 0) of_.tick();
       of_.round(of_.pace_.long_round());
     } catch (...) {
       keep_what_was_thrown();
