@@ -72,7 +72,7 @@ class checkpoint_file {
   checkpoint_file(const checkpoint_file&) = delete;
   checkpoint_file& operator=(const checkpoint_file&) = delete;
 
-  /// The future keeps `part` until it is written.
+  /// `part` must live, and stay as it is, until the future is ready.
   cohort::future<cohort::status> write(const cohort::communicator& world, const field& part) {
     return start(world, part.size(), world.rank(), [&](MPI_Offset at, int count) {
       return MPI_File_iwrite_at(file_, at, part.data(), count, MPI_DOUBLE, &request_);

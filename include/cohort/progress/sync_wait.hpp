@@ -60,7 +60,7 @@ asio::awaitable<T> last_in_lap(engine& of, asio::awaitable<T> work) {
 ///
 /// *Errors*: before anything is started, `std::errc::resource_deadlock_would_occur` inside a
 /// handler of this loop, where `co_await` is what you want, and errc::wrong_thread where a thread
-/// of the program's own runs the loop, unless it has nothing to do. errc::engine_stopped where
+/// of the program's own has run the loop and not stopped it. errc::engine_stopped where
 /// somebody stops the context first, and what another handler throws, as `cohort::rethrow` does, as
 /// it comes out of `io.run()`: after these two `work` is still in flight. *Cancellation*: that of
 /// `work`, by a deadline say. *Cost*: four coroutine frames, two turns of the loop.

@@ -8,10 +8,8 @@
 #include <cohort/core/log.hpp>
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <system_error>
-#include <type_traits>
 #include <utility>
 
 namespace cohort::comm::detail {

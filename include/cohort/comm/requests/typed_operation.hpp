@@ -11,7 +11,6 @@
 
 #include <exception>
 #include <memory>
-#include <optional>
 #include <string>
 #include <system_error>
 #include <tuple>
