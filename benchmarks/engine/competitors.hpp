@@ -6,7 +6,7 @@
 
 #include "support/statistics.hpp"
 
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/operation.hpp>
 
 #include <cstddef>
 #include <vector>

@@ -4,7 +4,7 @@
 /// \file
 /// What this benchmark compares: waiting in cohort's loop, and waiting in `MPI_Recv`.
 
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/operation.hpp>
 
 #include <vector>
 

@@ -5,7 +5,7 @@
 /// The competitors of this benchmark. Each runs one chunk of equal operations, one after the other,
 /// and returns nanoseconds per operation.
 
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/operation.hpp>
 
 #include <vector>
 

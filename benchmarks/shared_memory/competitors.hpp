@@ -5,7 +5,7 @@
 /// The competitors of this benchmark: each does a collective of floats `rounds` times, and returns
 /// nanoseconds for one.
 
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/operation.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/kinds.hpp>
 

@@ -5,7 +5,7 @@
 // call them, a thread of Asio's pool does.
 
 #include <cohort/collectives/all_reduce.hpp>
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/operation.hpp>
 #include <cohort/coordinator/coordinator.hpp>
 #include <cohort/p2p/send.hpp>
 #include <cohort/rendezvous.hpp>

@@ -4,7 +4,7 @@
 
 /// \file One call of every verb that posts something, named by the MPI function that posts it.
 
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/operation.hpp>
 
 #include <functional>
 #include <string>

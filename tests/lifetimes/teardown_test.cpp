@@ -5,7 +5,7 @@
 // in flight. There is nothing to compare: the sanitizers say whether it was clean.
 
 #include <cohort/collectives/all_reduce.hpp>
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/operation.hpp>
 #include <cohort/p2p/recv.hpp>
 #include <cohort/p2p/send.hpp>
 #include <cohort/p2p/wait.hpp>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
 // What is said of receives that wait: the warning about those that stall, and reports.
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/operation.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/p2p/recv.hpp>
 #include <cohort/progress/future.hpp>

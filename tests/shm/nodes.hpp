@@ -5,7 +5,7 @@
 /// \file What the tests of collectives over several nodes share: ranks of this machine say which
 /// node they are on.
 
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/operation.hpp>
 #include <cohort/mpi/comm.hpp>
 #include <cohort/shm.hpp>
 

@@ -5,7 +5,7 @@
 // chunks, messages between nodes. Many are under way at once, and ranks come to them out of step.
 
 #include <cohort/collectives.hpp>
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/operation.hpp>
 #include <cohort/core/element.hpp>
 #include <cohort/progress/future.hpp>
 #include <cohort/progress/when_all.hpp>

@@ -3,7 +3,7 @@
 
 // Segments of memory, and sequences of collectives through one, between threads of one process.
 
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/operation.hpp>
 #include <cohort/mpi/datatype.hpp>
 #include <cohort/shm/memory.hpp>
 #include <cohort/shm/plane/sequence.hpp>

@@ -4,7 +4,7 @@
 
 /// \file Runs a coroutine with a communicator of all ranks.
 
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/operation.hpp>
 #include <cohort/mpi/lock.hpp>
 #include <cohort/p2p/wait.hpp>
 #include <cohort/progress/engine.hpp>

@@ -4,7 +4,7 @@
 
 /// \file What the programs of the walks share: who comes late, and when functions are recorded.
 
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/operation.hpp>
 #include <cohort/core/asio.hpp>
 
 #include <asio/co_spawn.hpp>

@@ -11,7 +11,7 @@
 /// auto all = co_await workers.call_all<&total>(2.5);
 /// ```
 
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/operation.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/error.hpp>
 

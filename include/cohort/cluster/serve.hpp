@@ -11,7 +11,7 @@
 /// }
 /// ```
 
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/operation.hpp>
 
 #include <string_view>
 

@@ -5,7 +5,7 @@
 /// `cohort::barrier`: completes when every rank has started it.
 
 #include <cohort/collectives/bodies/call.hpp>
-#include <cohort/comm/operation.hpp>
+#include <cohort/comm/body.hpp>
 #include <cohort/mpi/native.hpp>
 
 namespace cohort {
@@ -25,10 +25,10 @@ auto barrier(const communicator& comm, Token&& token = Token());
 
 /// Chosen when a call does not fit: says what is wrong with it.
 template <class First, class... Rest>
-asio::awaitable<void> barrier(const communicator&, First&&, Rest&&...) {
+explained<First, Rest...> barrier(const communicator&, First&&, Rest&&...) {
   static_assert(collectives::detail::never<First, Rest...>,
                 "this call does not fit: a barrier takes a communicator and a completion token");
-  return {};
+  return explained<First, Rest...>();
 }
 
 namespace collectives {
@@ -38,7 +38,7 @@ struct barrier_body {
   static constexpr const char* name = name_of(op_kind::barrier).data();
   static constexpr comm::cancels cancellation = comm::cancels::detach;
 
-  [[nodiscard]] errc check(const comm::communicator_state&) const noexcept { return errc{}; }
+  [[nodiscard]] errc check(const comm::communicator_base&) const noexcept { return errc{}; }
   void explain(failure_text&) const {}
   [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
   [[nodiscard]] std::array<std::int64_t, 4> agreed() const noexcept { return {}; }

@@ -5,7 +5,7 @@
 /// `cohort::broadcast`: every rank gets the root's elements.
 
 #include <cohort/collectives/bodies/call.hpp>
-#include <cohort/comm/operation.hpp>
+#include <cohort/comm/body.hpp>
 #include <cohort/mpi/layout.hpp>
 #include <cohort/mpi/post.hpp>
 
@@ -36,9 +36,9 @@ auto broadcast(const communicator& comm, Buffer&& buffer, Root root, Token&& tok
 
 /// Chosen when a call does not fit: says what is wrong with it.
 template <class... Arguments>
-asio::awaitable<void> broadcast(const communicator&, Arguments&&...) {
+explained<Arguments...> broadcast(const communicator&, Arguments&&...) {
   collectives::detail::explain_movement<collectives::detail::has_root::yes, Arguments...>();
-  return {};
+  return explained<Arguments...>();
 }
 
 namespace collectives {
@@ -51,7 +51,7 @@ struct broadcast_body : comm::body_over<std::tuple<comm::argument<Buffer>>> {
   broadcast_body(std::remove_reference_t<Buffer>& buffer, detail::place where_)
       : data(buffer), where(where_) {}
 
-  [[nodiscard]] errc check(const comm::communicator_state&) const noexcept {
+  [[nodiscard]] errc check(const comm::communicator_base&) const noexcept {
     return where.good_root() ? errc{} : errc::bad_root;
   }
   void explain(failure_text& text) const {

@@ -47,9 +47,9 @@ auto neighbor_all_gather(const communicator& comm, In&& in, Out&& out, Token&& t
 
 /// Chosen when a call does not fit: says what is wrong with it.
 template <class... Arguments>
-asio::awaitable<void> neighbor_all_gather(const communicator&, Arguments&&...) {
+explained<Arguments...> neighbor_all_gather(const communicator&, Arguments&&...) {
   collectives::detail::explain_movement<collectives::detail::has_root::no, Arguments...>();
-  return {};
+  return explained<Arguments...>();
 }
 
 /// The same with `counts[i]` elements from the i-th neighbour: counts, or a `block_list`.
@@ -66,9 +66,9 @@ auto neighbor_all_gather_v(const communicator& comm, In&& in, Out&& out, Counts&
 
 /// Chosen when a call does not fit: says what is wrong with it.
 template <class... Arguments>
-asio::awaitable<void> neighbor_all_gather_v(const communicator&, Arguments&&...) {
+explained<Arguments...> neighbor_all_gather_v(const communicator&, Arguments&&...) {
   collectives::detail::explain_movement<collectives::detail::has_root::no, Arguments...>();
-  return {};
+  return explained<Arguments...>();
 }
 
 /// Gives each neighbour a block of its own: the i-th of the equal blocks of `in` goes to the i-th
@@ -86,9 +86,9 @@ auto neighbor_all_to_all(const communicator& comm, In&& in, Out&& out, Token&& t
 
 /// Chosen when a call does not fit: says what is wrong with it.
 template <class... Arguments>
-asio::awaitable<void> neighbor_all_to_all(const communicator&, Arguments&&...) {
+explained<Arguments...> neighbor_all_to_all(const communicator&, Arguments&&...) {
   collectives::detail::explain_movement<collectives::detail::has_root::no, Arguments...>();
-  return {};
+  return explained<Arguments...>();
 }
 
 /// The same with blocks of any size: counts per neighbour, or a `block_list`, for both buffers.
@@ -107,9 +107,9 @@ auto neighbor_all_to_all_v(const communicator& comm, In&& in, InCounts&& in_coun
 
 /// Chosen when a call does not fit: says what is wrong with it.
 template <class... Arguments>
-asio::awaitable<void> neighbor_all_to_all_v(const communicator&, Arguments&&...) {
+explained<Arguments...> neighbor_all_to_all_v(const communicator&, Arguments&&...) {
   collectives::detail::explain_movement<collectives::detail::has_root::no, Arguments...>();
-  return {};
+  return explained<Arguments...>();
 }
 
 namespace collectives {
@@ -117,8 +117,7 @@ namespace collectives {
 namespace detail {
 
 /// Local, and cheap enough to be asked at each start. Empty without a topology.
-[[nodiscard]] inline std::optional<block_numbers> degrees_of(
-    const comm::communicator_state& state) {
+[[nodiscard]] inline std::optional<block_numbers> degrees_of(const comm::communicator_base& state) {
   const comm::request_source::guard hold(state.source);
   const MPI_Comm native = state.data.native();
   int kind = MPI_UNDEFINED;
@@ -152,7 +151,7 @@ struct neighboring {
 /// One block goes to all neighbours, if there are any.
 struct gathering_neighbors : neighboring {
   static std::optional<detail::block_numbers> blocks(detail::place,
-                                                     const comm::communicator_state& state) {
+                                                     const comm::communicator_base& state) {
     auto numbers = detail::degrees_of(state);
     if (numbers && numbers->in != 0) numbers->in = 1;
     return numbers;
@@ -162,7 +161,7 @@ struct gathering_neighbors : neighboring {
 /// Each neighbour has a block of its own.
 struct exchanging_with_neighbors : neighboring {
   static std::optional<detail::block_numbers> blocks(detail::place,
-                                                     const comm::communicator_state& state) {
+                                                     const comm::communicator_base& state) {
     return detail::degrees_of(state);
   }
 };

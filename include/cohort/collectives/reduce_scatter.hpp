@@ -53,10 +53,10 @@ auto reduce_scatter(const communicator& comm, Buffer&& buffer, Op&&, Token&& tok
 
 /// Chosen when a call fits neither form: says what is wrong with it.
 template <class... Arguments>
-asio::awaitable<void> reduce_scatter(const communicator&, Arguments&&...) {
+explained<Arguments...> reduce_scatter(const communicator&, Arguments&&...) {
   using collectives::detail::has_root;
   collectives::detail::explain_reduction<has_root::no, Arguments...>();
-  return {};
+  return explained<Arguments...>();
 }
 
 /// The same with blocks of any size: rank r gets `counts[r]` elements.
@@ -87,10 +87,10 @@ auto reduce_scatter_v(const communicator& comm, Buffer&& buffer, Counts&& counts
 
 /// Chosen when a call fits neither form: says what is wrong with it.
 template <class... Arguments>
-asio::awaitable<void> reduce_scatter_v(const communicator&, Arguments&&...) {
+explained<Arguments...> reduce_scatter_v(const communicator&, Arguments&&...) {
   using collectives::detail::has_root;
   collectives::detail::explain_reduction<has_root::no, Arguments...>();
-  return {};
+  return explained<Arguments...>();
 }
 
 }  // namespace cohort

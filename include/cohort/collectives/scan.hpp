@@ -52,9 +52,9 @@ auto scan(const communicator& comm, In&& in, Out&& out, Op&&, Token&& token = To
 
 /// Chosen when a call fits neither form: says what is wrong with it.
 template <class... Arguments>
-asio::awaitable<void> scan(const communicator&, Arguments&&...) {
+explained<Arguments...> scan(const communicator&, Arguments&&...) {
   collectives::detail::explain_reduction<collectives::detail::has_root::no, Arguments...>();
-  return {};
+  return explained<Arguments...>();
 }
 
 /// Combines `buffer` element by element over ranks 0 to r - 1; rank r gets that result in place,
@@ -85,9 +85,9 @@ auto exclusive_scan(const communicator& comm, In&& in, Out&& out, Op&&, Token&& 
 
 /// Chosen when a call fits neither form: says what is wrong with it.
 template <class... Arguments>
-asio::awaitable<void> exclusive_scan(const communicator&, Arguments&&...) {
+explained<Arguments...> exclusive_scan(const communicator&, Arguments&&...) {
   collectives::detail::explain_reduction<collectives::detail::has_root::no, Arguments...>();
-  return {};
+  return explained<Arguments...>();
 }
 
 namespace collectives {

@@ -4,6 +4,8 @@
 /// \file
 /// The hook through which a communicator lets something else than MPI do its collectives.
 
+#include <cohort/comm/collective_call.hpp>
+#include <cohort/comm/options.hpp>
 #include <cohort/comm/switch_point.hpp>
 #include <cohort/core/kinds.hpp>
 #include <cohort/mpi/native.hpp>
@@ -24,17 +26,6 @@ namespace cohort::comm {
 class communicator_state;
 class request_operation;
 
-/// What one of the ways has been given that data can go: MPI, a backend, a device.
-struct path_statistics {
-  std::uint64_t operations = 0;
-  std::uint64_t bytes = 0;
-
-  void add(std::size_t moved) noexcept {
-    ++operations;
-    bytes += moved;
-  }
-};
-
 /// Data that lies in many places: it is written where a backend asks for it, and results are taken
 /// from there, so that what travels together is copied once each way. Offsets are bytes from the
 /// beginning; those of `lay` ascend without gaps, those of `take` too.
@@ -45,24 +36,6 @@ class scattered_data {
 
  protected:
   ~scattered_data() = default;
-};
-
-/// A direct collective over contiguous buffers, as a backend sees it. `in` is `MPI_IN_PLACE` for
-/// operations in place. Everything but the pointers is required by MPI to be equal on all ranks.
-struct collective_call {
-  op_kind kind;  ///< one of those up to the barrier
-  const void* in;
-  void* out;
-  std::size_t count;  ///< elements: of the vector, or of one rank's block
-  MPI_Datatype type;
-  MPI_Op op;  ///< MPI_OP_NULL where nothing is reduced
-  int root;   ///< 0 where there is none
-  /// Calls of one order come one after the other, in the same order on all ranks; calls of
-  /// different orders may cross. A communicator's own verbs are of order 0.
-  std::uint32_t order = 0;
-  /// For all_reduce and broadcast, in place of `in` and `out`; lives until the completion. Given
-  /// only to a backend that has `bool takes_scattered() const noexcept` and returns true.
-  scattered_data* scattered = nullptr;
 };
 
 /// Ends one operation that a backend has taken, from any thread, exactly once.
@@ -215,39 +188,5 @@ enum class backend_choosing : std::uint8_t {
 
 }  // namespace cohort::comm
 
-namespace cohort {
-
-/// Who does the collectives of a communicator whose backend nobody sets.
-enum class backend_choice : std::uint8_t {
-  environment,  ///< as `COHORT_BACKEND` says: one of the next four, `auto` where it is not set
-  mpi,
-  /// Shared memory, if all ranks are on one node, want the same, and have included
-  /// <cohort/shm.hpp>, but not <cohort/staging.hpp>; else MPI. The sixteenth collective begins to
-  /// open it, and MPI does what is started until all ranks have it: nothing waits. What was chosen
-  /// is logged, and in communicator::stats().
-  ///
-  /// Coordinators and process sets whose ranks are on several nodes use shared memory on each and
-  /// messages between them. A communicator's own verbs do not: these messages go on only while the
-  /// engine looks, so a rank that starts a collective and then blocks in MPI would stop the others,
-  /// which MPI's collectives do not.
-  automatic,
-  shm,  ///< the same, but nothing over several nodes
-  /// The same, and a communicator that is constructed over several nodes does its own verbs so too:
-  /// its constructor opens it. Communicators that are made from it do not.
-  hierarchical,
-  /// MPI's blocking calls, for codes whose ranks all block anyhow: the fastest that MPI has, as an
-  /// all_reduce of few bytes takes a third of the nonblocking one. Each collective that a backend
-  /// may take stays in MPI until it is over, whatever its token; the others are as ever. With
-  /// `blocking` so do send and receive, where nothing is in flight on this loop. Until then this
-  /// thread looks after nothing else, timers and op::adasum included, so leave nothing in flight
-  /// that another rank needs before it makes the same call. At `thread_level::serialized` no lock
-  /// is held meanwhile: the program promises that no other thread calls MPI then, nor runs a loop
-  /// of the library. Communicators over two groups, and those with more than `checks::local`, are
-  /// as ever.
-  mpi_blocking
-};
-
-}  // namespace cohort
-
 // Brings the body of the completion.
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/communicator_state.hpp>

@@ -5,7 +5,7 @@
 /// \file How ranks open a backend together that nobody has given them.
 
 #include <cohort/comm/backend.hpp>
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/communicator_state.hpp>
 #include <cohort/comm/joint.hpp>
 #include <cohort/comm/message_rings.hpp>
 #include <cohort/core/log.hpp>

@@ -5,7 +5,7 @@
 /// Messages of bytes between ranks, for the protocols of the layers above: `channel`, whose owner
 /// is called inside of looks, and `mailbox`, whose owner is called outside of them.
 
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/communicator_state.hpp>
 #include <cohort/comm/fragments.hpp>
 #include <cohort/comm/message_rings.hpp>
 #include <cohort/progress/engine.hpp>

@@ -4,7 +4,7 @@
 /// \file
 /// Bodies of `comm/creation.hpp`.
 
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/communicator_state.hpp>
 #include <cohort/comm/creation.hpp>
 
 #include <cohort/mpi/comm.hpp>

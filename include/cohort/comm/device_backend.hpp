@@ -6,7 +6,7 @@
 /// tensor of such an operation, on the host or on a device.
 
 #include <cohort/comm/backend.hpp>
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/communicator_state.hpp>
 #include <cohort/core/buffer.hpp>
 #include <cohort/core/devices.hpp>
 #include <cohort/mpi/element_kernels.hpp>

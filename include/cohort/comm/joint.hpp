@@ -8,7 +8,7 @@
 /// of the task. MPI writes to what is passed by reference until it is over: it must live in a task
 /// that awaits.
 
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/communicator_state.hpp>
 #include <cohort/comm/creation.hpp>
 #include <cohort/comm/requests/source.hpp>
 #include <cohort/mpi/error.hpp>

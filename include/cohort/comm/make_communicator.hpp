@@ -4,7 +4,7 @@
 /// \file
 /// The operations that make a communicator from another.
 
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/communicator_state.hpp>
 #include <cohort/comm/creation.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/mpi/topology.hpp>
@@ -25,7 +25,7 @@ struct make_communicator_body {
   // A rank that left might let the others wait in MPI for ever.
   static constexpr cancels cancellation = cancels::never;
 
-  [[nodiscard]] errc check(const communicator_state&) const noexcept { return {}; }
+  [[nodiscard]] errc check(const communicator_base&) const noexcept { return {}; }
   void explain(failure_text& text) const {
     if (!why.empty()) text.note(why);
   }

@@ -19,7 +19,7 @@
 /// int main(int argc, char** argv) { return cohort::run(argc, argv, add_up); }
 /// \endcode
 
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/communicator_state.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/core/process.hpp>

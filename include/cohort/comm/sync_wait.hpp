@@ -12,7 +12,7 @@
 /// cohort::sync_wait(world, std::move(sum));
 /// \endcode
 
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/communicator_state.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/progress/sync_wait.hpp>

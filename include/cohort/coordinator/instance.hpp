@@ -5,8 +5,8 @@
 /// \file What verbs submit, and to whom: one named operation on one rank, with its tensors and the
 /// handler that waits for them, and the interface of an instance.
 
-#include <cohort/comm/communicator.hpp>
 #include <cohort/comm/device_backend.hpp>
+#include <cohort/comm/operation.hpp>
 #include <cohort/coordinator/options.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/core/failure.hpp>

@@ -9,6 +9,7 @@
 /// costs a second per translation unit, this subset about 0.6 s.
 
 #include <cohort/core/config.hpp>
+#include <cohort/core/token.hpp>
 
 #include <asio/version.hpp>
 
@@ -69,8 +70,10 @@ COHORT_MUST_BE_SAME(asio, COHORT_TEXT(ASIO_VERSION));
 
 namespace cohort {
 
-/// The token that every verb uses when none is given: `co_await verb(...)` inside an awaitable.
-using default_token = asio::use_awaitable_t<>;
+/// As `asio::use_awaitable`.
+struct default_token : asio::use_awaitable_t<> {
+  constexpr default_token() noexcept {}
+};
 
 #if ASIO_VERSION < 102300
 using asio::experimental::deferred;
@@ -83,8 +86,8 @@ using basic_as_tuple = asio::as_tuple_t<Token>;
 #endif
 
 /// Type of `as_tuple`. Used bare it means `as_tuple(use_awaitable)`.
-struct as_tuple_token : basic_as_tuple<default_token> {
-  constexpr as_tuple_token() : basic_as_tuple<default_token>(default_token{}) {}
+struct as_tuple_token : basic_as_tuple<asio::use_awaitable_t<>> {
+  constexpr as_tuple_token() : basic_as_tuple<asio::use_awaitable_t<>>(asio::use_awaitable) {}
 
   template <class Token>
   [[nodiscard]] constexpr auto operator()(Token&& token) const {
@@ -97,9 +100,21 @@ struct as_tuple_token : basic_as_tuple<default_token> {
 /// `cohort::as_tuple(token)`. One name on every Asio version (1.22 has no `asio::as_tuple`).
 inline constexpr as_tuple_token as_tuple{};
 
-/// Satisfied by completion tokens that can take completions of signature `Signature`.
+namespace detail {
+
 template <class Token, class Signature>
-concept completion_token_for = asio::completion_token_for<std::remove_cvref_t<Token>, Signature>;
+inline constexpr bool is_token_of<with_asio, Token, Signature> =
+    asio::completion_token_for<Token, Signature>;
+
+template <class... Arguments>
+struct explanation<with_asio, Arguments...> {
+  using type = asio::awaitable<void>;
+};
+
+template <class Context>
+inline constexpr bool is_loop<with_asio, Context> = std::is_same_v<Context, asio::io_context>;
+
+}  // namespace detail
 
 /// Where a handler is called that no loop can call: on its own executor, or on a thread of Asio's
 /// pool for the process. The pool is named here because from 1.37 on Asio's own default calls
@@ -125,5 +140,9 @@ template <class Wanted, class Executor>
 }  // namespace cohort
 
 template <class... Signatures>
+class asio::async_result<cohort::default_token, Signatures...>
+    : public asio::async_result<asio::use_awaitable_t<>, Signatures...> {};
+
+template <class... Signatures>
 class asio::async_result<cohort::as_tuple_token, Signatures...>
-    : public asio::async_result<cohort::basic_as_tuple<cohort::default_token>, Signatures...> {};
+    : public asio::async_result<cohort::basic_as_tuple<asio::use_awaitable_t<>>, Signatures...> {};

@@ -8,7 +8,7 @@
 ///     graph::tasks all(world);
 ///     co_await all.run("cholesky", &cholesky, n, graph::block_cyclic(2, 2));
 
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/operation.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/graph/runtime/host.hpp>

@@ -8,6 +8,7 @@
 #include <cohort/comm/operation.hpp>
 #include <cohort/mpi/request.hpp>
 #include <cohort/p2p/bodies/common.hpp>
+#include <cohort/p2p/recv.hpp>
 
 #include <tuple>
 #include <utility>
@@ -81,14 +82,14 @@ auto matched_probe(const communicator& comm, int source, int tag, Token&& token 
 
 /// Chosen when a call does not fit: says what is wrong with it.
 template <class... Arguments>
-asio::awaitable<void> probe(const communicator&, Arguments&&...) {
+explained<Arguments...> probe(const communicator&, Arguments&&...) {
   p2p::detail::explain_probe<Arguments...>();
-  return {};
+  return explained<Arguments...>();
 }
 template <class... Arguments>
-asio::awaitable<void> matched_probe(const communicator&, Arguments&&...) {
+explained<Arguments...> matched_probe(const communicator&, Arguments&&...) {
   p2p::detail::explain_probe<Arguments...>();
-  return {};
+  return explained<Arguments...>();
 }
 
 namespace p2p {
@@ -97,7 +98,7 @@ namespace p2p {
 struct probe_target {
   static constexpr comm::cancels cancellation = comm::cancels::receive;
 
-  [[nodiscard]] errc check(const comm::communicator_state& state) const noexcept {
+  [[nodiscard]] errc check(const comm::communicator_base& state) const noexcept {
     return detail::check_message(state, source, tag, true);
   }
   void explain(failure_text& text) const { text.with("source", source).with("tag", tag); }
@@ -148,6 +149,102 @@ template <completion_token_for<void(std::error_code, p2p::message)> Token>
 auto matched_probe(const communicator& comm, int source, int tag, Token&& token) {
   return comm::initiate(comm, p2p::matched_probe_body{{source, tag}, comm, p2p::message()}, token);
 }
+
+namespace p2p {
+
+template <class Buffer>
+struct recv_message_body;
+template <class Container>
+struct recv_new_message_body;
+
+}  // namespace p2p
+
+/// Receives the message that `cohort::matched_probe` took out of the queue.
+///
+/// *Requires* a message of this communicator that has not been received yet, else
+/// `errc::invalid_argument`. Its size is known, so what does not fit is always found:
+/// `errc::message_too_long`, `errc::size_mismatch`. *Completion*: as for the other forms.
+/// *Cancellation*: none, the message is here; with an owned buffer terminal lets go of it.
+/// *Source*: `MPI_Imrecv`.
+/// *Example*: `auto st = co_await cohort::recv(world, std::move(message), buffer);`
+template <class Buffer, class Token = default_token>
+  requires verb_output<Buffer> &&
+           completion_token_for<Token, typename p2p::recv_message_body<Buffer>::signature>
+auto recv(const communicator& comm, p2p::message&& from, Buffer&& buffer, Token&& token = Token()) {
+  return comm::initiate(comm, p2p::recv_message_body<Buffer>(std::move(from), buffer), token);
+}
+
+/// The same, into a new container of the message's size.
+///
+/// *Example*: `auto [text, st] = co_await cohort::recv<std::string>(world, std::move(message));`
+template <p2p::receivable Container,
+          completion_token_for<void(std::error_code, Container, status)> Token = default_token>
+auto recv(const communicator& comm, p2p::message&& from, Token&& token = Token()) {
+  return comm::initiate(comm, p2p::recv_new_message_body<Container>(std::move(from)), token);
+}
+
+namespace p2p {
+
+/// What both receives of a matched message share.
+struct matched {
+  explicit matched(message&& from_) noexcept : from(std::move(from_)) {}
+
+  [[nodiscard]] errc check(const comm::communicator_base& state) const noexcept {
+    return from && from.origin().base() == &state ? errc{} : errc::invalid_argument;
+  }
+  [[nodiscard]] int peer() const noexcept { return from.source(); }
+
+  message from;  // discarded with the body if it was not received
+};
+
+template <class Buffer>
+struct recv_message_body : matched, comm::body_over<std::tuple<comm::argument<Buffer>>, status> {
+  static constexpr const char* name = "recv";
+
+  recv_message_body(message&& from_, std::remove_reference_t<Buffer>& buffer)
+      : matched(std::move(from_)), in(buffer, from.source(), from.tag()) {}
+
+  void explain(failure_text& text) const { in.explain(text); }
+  [[nodiscard]] std::size_t bytes() const noexcept { return in.data.bytes(); }
+  int post(comm::poster& post) {
+    in.take(post, from.native(), from.status::native());
+    return MPI_SUCCESS;
+  }
+  auto finish(std::error_code, const comm::outcome_of_requests&) {
+    return std::tuple_cat(std::tuple<status>(from), in.data.take());
+  }
+  template <class Self, class Visit>
+  static void each_buffer(Self& self, Visit visit) {
+    visit("buffer", self.in.data, false, true);
+  }
+
+  detail::incoming<Buffer> in;
+};
+
+template <class Container>
+struct recv_new_message_body : matched {
+  using signature = void(std::error_code, Container, status);
+  static constexpr const char* name = "recv";
+  static constexpr comm::cancels cancellation = comm::cancels::detach;
+
+  using matched::matched;
+
+  void explain(failure_text& text) const {
+    text.with("source", from.source()).with("tag", from.tag()).with("message.bytes", in.length);
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
+  int post(comm::poster& post) {
+    in.take(post, from.native(), from.status::native());
+    return MPI_SUCCESS;
+  }
+  auto finish(std::error_code, const comm::outcome_of_requests&) {
+    return std::tuple<Container, status>(std::move(in.data), from);
+  }
+
+  detail::incoming_new<Container> in;
+};
+
+}  // namespace p2p
 
 }  // namespace cohort
 

@@ -4,7 +4,7 @@
 /// \file
 /// `cohort::send`: a message to one rank, in MPI's standard, synchronous or ready mode.
 
-#include <cohort/comm/operation.hpp>
+#include <cohort/comm/body.hpp>
 #include <cohort/mpi/layout.hpp>
 #include <cohort/p2p/bodies/common.hpp>
 
@@ -37,9 +37,9 @@ auto send(const communicator& comm, Buffer&& buffer, int destination, int tag,
 
 /// Chosen when a call fits no other form: says what is wrong with it.
 template <class... Arguments>
-asio::awaitable<void> send(const communicator&, Arguments&&...) {
+explained<Arguments...> send(const communicator&, Arguments&&...) {
   p2p::detail::explain_message<Arguments...>();
-  return {};
+  return explained<Arguments...>();
 }
 
 namespace p2p {
@@ -53,7 +53,7 @@ struct send_body : comm::body_over<std::tuple<comm::argument<Buffer>>> {
   send_body(std::remove_reference_t<Buffer>& buffer, int destination_, int tag_)
       : data(buffer), destination(destination_), tag(tag_) {}
 
-  [[nodiscard]] errc check(const comm::communicator_state& state) const noexcept {
+  [[nodiscard]] errc check(const comm::communicator_base& state) const noexcept {
     return detail::check_message(state, destination, tag, false);
   }
   void explain(failure_text& text) const {

@@ -4,7 +4,7 @@
 /// \file
 /// `cohort::send_recv`: a message to one rank and one from another, at the same time.
 
-#include <cohort/comm/operation.hpp>
+#include <cohort/comm/body.hpp>
 #include <cohort/mpi/layout.hpp>
 #include <cohort/p2p/bodies/common.hpp>
 
@@ -36,9 +36,9 @@ auto send_recv(const communicator& comm, Out&& out, int destination, In&& in, in
 
 /// Chosen when a call does not fit: says what is wrong with it.
 template <class... Arguments>
-asio::awaitable<void> send_recv(const communicator&, Arguments&&...) {
+explained<Arguments...> send_recv(const communicator&, Arguments&&...) {
   p2p::detail::explain_exchange<Arguments...>();
-  return {};
+  return explained<Arguments...>();
 }
 
 namespace p2p {
@@ -53,7 +53,7 @@ struct send_recv_body
                  std::remove_reference_t<In>& in_, int source, int tag)
       : out(out_), destination(destination_), in(in_, source, tag) {}
 
-  [[nodiscard]] errc check(const comm::communicator_state& state) const noexcept {
+  [[nodiscard]] errc check(const comm::communicator_base& state) const noexcept {
     const errc bad = detail::check_message(state, destination, in.tag, false);
     return bad != errc{} ? bad : in.check(state);
   }

@@ -4,7 +4,7 @@
 /// \file
 /// `cohort::wait`: awaits any MPI request: persistent, one-sided, file, another library's.
 
-#include <cohort/comm/operation.hpp>
+#include <cohort/comm/body.hpp>
 #include <cohort/mpi/request.hpp>
 
 #include <tuple>
@@ -36,7 +36,7 @@ struct wait_body {
   static constexpr const char* name = "wait";
   static constexpr comm::cancels cancellation = comm::cancels::detach;
 
-  [[nodiscard]] errc check(const comm::communicator_state&) const noexcept { return errc{}; }
+  [[nodiscard]] errc check(const comm::communicator_base&) const noexcept { return errc{}; }
   void explain(failure_text&) const {}
   [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
   int post(comm::poster& post) {
@@ -53,7 +53,7 @@ struct wait_body {
   }
   std::tuple<status> finish(std::error_code error, const comm::outcome_of_requests& outcome) {
     // A dropped future: the variable may be gone.
-    if (error != asio::error::operation_aborted && outcome.left != MPI_REQUEST_NULL) {
+    if (error != std::errc::operation_canceled && outcome.left != MPI_REQUEST_NULL) {
       *variable = outcome.left;
     }
     return status(outcome.status);

@@ -2,14 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// `cohort::blocking`: the token of a call that returns when its operation is over.
-///
-/// \code
-/// double residual = 1.0;  // in a function that is no coroutine
-/// cohort::all_reduce(world, residual, cohort::op::sum, cohort::blocking);
-/// \endcode
+/// `cohort::blocking` for operations that are no verbs on a communicator.
 
 #include <cohort/core/asio.hpp>
+#include <cohort/core/token.hpp>
 #include <cohort/progress/engine.hpp>
 #include <cohort/progress/future.hpp>
 
@@ -19,25 +15,6 @@
 #include <utility>
 
 namespace cohort {
-
-/// The calling thread waits, and the call returns what `co_await` would, or throws the same. For
-/// plain threads and functions that are no coroutines.
-///
-/// Meanwhile the thread looks for all that is pending on the same loop, and runs that if this takes
-/// longer: other operations go on, handlers are called, deadlines pass. Where a `progress_thread`
-/// runs the loop the thread sleeps until that has done it. Some ranks may block where others await.
-///
-/// *Errors*: as of the awaited call; besides, before anything is started,
-/// `std::errc::resource_deadlock_would_occur` inside a handler of the loop, coroutines included,
-/// and errc::wrong_thread where another thread of the program has run the loop and not stopped it.
-/// (A thread in whose loop nothing of this library has happened yet is not seen: its handlers and
-/// those that are called here may then run side by side.) What a handler throws that is called
-/// meanwhile comes out of the call, once that is over. *Cancellation*: none; `sync_wait` of a
-/// coroutine has deadlines. *Cost*: docs/benchmarks.md; no allocation for verbs on communicators.
-struct blocking_t {
-  constexpr blocking_t() noexcept {}
-};
-inline constexpr blocking_t blocking{};
 
 namespace progress::detail {
 

@@ -21,6 +21,7 @@
 #include <cohort/core/log.hpp>
 #include <cohort/core/time.hpp>
 #include <cohort/progress/operation.hpp>
+#include <cohort/progress/pending_age.hpp>
 
 #include <chrono>
 #include <concepts>
@@ -30,27 +31,6 @@
 #include <string_view>
 
 namespace cohort::progress {
-
-// ---- how long something has been pending --------------------------------------------------------
-
-/// It begins when a tick of the engine first sees it, unless its source says when: the engine's own
-/// time is stale when the loop has slept or a handler has computed for long, and reading the clock
-/// at each start would cost a twentieth of it.
-struct pending_age {
-  steady_clock::time_point since{};
-  bool reported = false;  ///< a warning has named it
-
-  [[nodiscard]] bool has_begun() const noexcept { return since != steady_clock::time_point(); }
-  /// "pending for 12 ms", or "just started".
-  [[nodiscard]] std::string text(steady_clock::time_point now) const {
-    return has_begun() ? "pending for " + milliseconds(now) : "just started";
-  }
-  /// "12 ms"
-  [[nodiscard]] std::string milliseconds(steady_clock::time_point now) const {
-    const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - since);
-    return std::to_string(age.count()) + " ms";
-  }
-};
 
 /// Names what has been pending for longer than `COHORT_STALL_WARNING` says, once each; nothing
 /// where the variable is not set, or zero.

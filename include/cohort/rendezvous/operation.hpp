@@ -14,7 +14,7 @@
 /// 3. The engine delivers it. `body.finish(arrival)` returns what the handler is told, the
 ///    operation is freed, and the handler is called.
 
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/operation.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/copy.hpp>
 #include <cohort/progress/handler_operation.hpp>

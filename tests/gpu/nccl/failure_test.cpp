@@ -6,7 +6,7 @@
 #include "gpu/nccl/support.hpp"
 #include "support/caught.hpp"
 
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/operation.hpp>
 #include <cohort/progress/deadline.hpp>
 
 namespace {

@@ -10,7 +10,7 @@
 #include <cohort/cluster/function.hpp>
 #include <cohort/cluster/link/link.hpp>
 #include <cohort/cluster/link/message.hpp>
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/operation.hpp>
 #include <cohort/comm/requests/source.hpp>
 #include <cohort/core/function_table.hpp>
 #include <cohort/core/process.hpp>

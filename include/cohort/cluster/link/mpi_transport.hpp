@@ -7,7 +7,7 @@
 #include <cohort/cluster/event.hpp>
 #include <cohort/cluster/link/link.hpp>
 #include <cohort/comm/channel.hpp>
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/operation.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/progress/engine.hpp>
 

@@ -14,7 +14,6 @@
 #include <cohort/cluster/launch_options.hpp>
 #include <cohort/cluster/link/handshake.hpp>
 #include <cohort/comm/channel.hpp>
-#include <cohort/comm/communicator.hpp>
 #include <cohort/comm/creation.hpp>
 #include <cohort/comm/make_communicator.hpp>
 #include <cohort/comm/operation.hpp>

@@ -9,7 +9,7 @@
 #include <cohort/cluster/serve.hpp>
 #include <cohort/cluster/worker/way_to_manager.hpp>
 #include <cohort/cluster/worker/worker.hpp>
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/operation.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/mpi/environment.hpp>
 #include <cohort/progress/engine.hpp>

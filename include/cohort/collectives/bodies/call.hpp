@@ -7,8 +7,8 @@
 /// arguments of a verb enter, and what leaves is an operation for `comm::initiate`.
 
 #include <cohort/collectives/block_list.hpp>
+#include <cohort/comm/body.hpp>
 #include <cohort/comm/communicator.hpp>
-#include <cohort/comm/operation.hpp>
 #include <cohort/core/devices.hpp>
 #include <cohort/mpi/datatype.hpp>
 #include <cohort/mpi/layout.hpp>

@@ -50,7 +50,7 @@ struct exchanging_body : movement_base<Verb, Lists>, comm::body_over<counted_arg
   exchanging_body(In in_, Out out_, place where_, Lists lists_ = {})
       : base(where_, std::move(lists_)), in(std::move(in_)), out(std::move(out_)) {}
 
-  [[nodiscard]] errc check(const comm::communicator_state& state) const noexcept {
+  [[nodiscard]] errc check(const comm::communicator_base& state) const noexcept {
     const errc bad = base::check_place(state);
     if (bad != errc{}) return bad;
     return base::fits_in(in.count()) ? errc{} : errc::size_mismatch;

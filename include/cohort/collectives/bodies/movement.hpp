@@ -5,7 +5,7 @@
 /// The body of every collective that moves blocks: one side is read, the other is written.
 
 #include <cohort/collectives/bodies/call.hpp>
-#include <cohort/comm/operation.hpp>
+#include <cohort/comm/body.hpp>
 #include <cohort/mpi/post.hpp>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace cohort::collectives::detail {
 
 /// What a verb says of itself; the comment at each line tells the question.
 template <class Verb>
-concept movement = requires(place where, const comm::communicator_state& state, end side,
+concept movement = requires(place where, const comm::communicator_base& state, end side,
                             MPI_Comm native, MPI_Request* request) {
   { Verb::name } -> std::convertible_to<const char*>;
   { Verb::rooted } -> std::convertible_to<bool>;           // has it a root?
@@ -43,7 +43,7 @@ struct movement_base {
   movement_base(place where_, Lists lists_) : where(where_), lists(std::move(lists_)) {}
 
   /// Errors that need no sizes. Asks the communicator how many blocks there are.
-  [[nodiscard]] errc check_place(const comm::communicator_state& state) const {
+  [[nodiscard]] errc check_place(const comm::communicator_base& state) const {
     if (Verb::rooted && !where.good_root()) return errc::bad_root;
     const auto numbers = Verb::blocks(where, state);
     if (!numbers) return errc::invalid_communicator;
@@ -143,7 +143,7 @@ struct movement_body : movement_base<Verb, Lists>, comm::body_over<in_and_out<In
   movement_body(In in_, Out out_, place where_, Lists lists_ = {})
       : base(where_, std::move(lists_)), in(std::move(in_)), out(std::move(out_)) {}
 
-  [[nodiscard]] errc check(const comm::communicator_state& state) const noexcept {
+  [[nodiscard]] errc check(const comm::communicator_base& state) const noexcept {
     const errc bad = base::check_place(state);
     if (bad != errc{}) return bad;
     const bool reads = Verb::reads(where);
@@ -223,7 +223,7 @@ struct in_place_movement_body : movement_base<Verb, Lists>, comm::body_over<std:
   in_place_movement_body(Buffer buffer, place where_, Lists lists_ = {})
       : base(where_, std::move(lists_)), data(std::move(buffer)) {}
 
-  [[nodiscard]] errc check(const comm::communicator_state& state) const noexcept {
+  [[nodiscard]] errc check(const comm::communicator_base& state) const noexcept {
     const errc bad = base::check_place(state);
     if (bad != errc{}) return bad;
     const bool fits = is_in() ? base::fits_in(data.count()) : base::fits_out(data.count());
@@ -336,7 +336,7 @@ struct moves_as {
   static constexpr bool in_is_larger = is_divided(Kind) && !is_assembled(Kind);
   static constexpr bool reads(place where) noexcept { return brings_data(Kind, where.is_root()); }
   static constexpr bool writes(place where) noexcept { return gets_result(Kind, where.is_root()); }
-  static std::optional<block_numbers> blocks(place where, const comm::communicator_state&) {
+  static std::optional<block_numbers> blocks(place where, const comm::communicator_base&) {
     const std::size_t all = where.blocks();
     return block_numbers{is_divided(Kind) ? all : 1, is_assembled(Kind) ? all : 1};
   }

@@ -116,7 +116,7 @@ struct reduce_scatter_body : comm::body_over<std::tuple<comm::argument<In>, comm
                       detail::place where, const Counts& counts)
       : in(in_), out(out_), blocks(where, counts) {}
 
-  [[nodiscard]] errc check(const comm::communicator_state&) const noexcept {
+  [[nodiscard]] errc check(const comm::communicator_base&) const noexcept {
     const bool fit = blocks.fit(in.count()) && blocks.own_count() == out.count();
     return fit ? errc{} : errc::size_mismatch;
   }
@@ -173,7 +173,7 @@ struct reduce_scatter_in_place_body : comm::body_over<std::tuple<comm::argument<
                                const Counts& counts)
       : data(buffer), blocks(where, counts) {}
 
-  [[nodiscard]] errc check(const comm::communicator_state&) const noexcept {
+  [[nodiscard]] errc check(const comm::communicator_base&) const noexcept {
     return blocks.fit(data.count()) ? errc{} : errc::size_mismatch;
   }
   void explain(failure_text& text) const {

@@ -6,7 +6,7 @@
 
 #include <cohort/collectives/bodies/adasum.hpp>
 #include <cohort/collectives/bodies/call.hpp>
-#include <cohort/comm/operation.hpp>
+#include <cohort/comm/body.hpp>
 #include <cohort/core/devices.hpp>
 #include <cohort/core/reduction.hpp>
 #include <cohort/mpi/datatype.hpp>
@@ -122,12 +122,12 @@ template <class T>
 struct reduction_stages<T, op::adasum_t> {
   /// `data` is this rank's vector, and becomes the result.
   int begin(comm::poster& post, T* data, std::size_t count) {
-    if (post.state().data.is_inter()) {
+    if (post.base().data.is_inter()) {
       throw error(errc::not_supported, "adasum on an intercommunicator");
     }
     if (post.size() > 1) other = std::make_unique_for_overwrite<T[]>(count);
     elements = count;
-    exchange.begin(post.rank(), post.size(), adasum_tag(post.state().adasums++),
+    exchange.begin(post.rank(), post.size(), adasum_tag(post.base().adasums++),
                    reinterpret_cast<std::byte*>(data), reinterpret_cast<std::byte*>(other.get()),
                    count * sizeof(T));
     go_on(post);
@@ -157,7 +157,7 @@ struct in_place_reduction_body : comm::body_over<std::tuple<comm::argument<Buffe
   in_place_reduction_body(std::remove_reference_t<Buffer>& buffer, place where_)
       : data(buffer), where(where_) {}
 
-  [[nodiscard]] errc check(const comm::communicator_state&) const noexcept {
+  [[nodiscard]] errc check(const comm::communicator_base&) const noexcept {
     return !Verb::rooted || where.good_root() ? errc{} : errc::bad_root;
   }
   void explain(failure_text& text) const {
@@ -219,7 +219,7 @@ struct reduction_body : comm::body_over<std::tuple<comm::argument<In>, comm::arg
   reduction_body(std::remove_reference_t<In>& in_, std::remove_reference_t<Out>& out_, place where_)
       : in(in_), out(out_), where(where_) {}
 
-  [[nodiscard]] errc check(const comm::communicator_state&) const noexcept {
+  [[nodiscard]] errc check(const comm::communicator_base&) const noexcept {
     if (Verb::rooted && !where.good_root()) return errc::bad_root;
     return gives_only() || in.count() == out.count() ? errc{} : errc::size_mismatch;
   }

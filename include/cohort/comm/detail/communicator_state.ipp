@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// \file Bodies of `comm/communicator.hpp`, `comm/backend.hpp` and of the doorbells in
+/// \file Bodies of `comm/communicator_state.hpp`, `comm/backend.hpp` and of the doorbells in
 /// `comm/requests/source.hpp`.
 
 #include <cohort/comm/creation.hpp>
@@ -273,7 +273,7 @@ COHORT_INLINE void communicator_state::close() noexcept {
 }
 
 COHORT_INLINE void communicator_state::free_if_unused() noexcept {
-  if (live != 0 || references_.load(std::memory_order_relaxed) != 0) return;
+  if (live != 0 || has_handles()) return;
   if (backend && backend->leave()) exchange.keep();
   backend.reset();
   offer.reset();
@@ -313,7 +313,8 @@ COHORT_INLINE void require_usable_mpi(const char* where) {
 
 namespace cohort {
 
-template <std::same_as<asio::io_context> Context>
+template <class Context>
+  requires cohort::detail::is_loop<cohort::detail::with_asio, Context>
 communicator::communicator(Context& io, MPI_Comm original, const communicator_options& options) {
   comm::require_usable_mpi("cohort::communicator");
   mpi::comm data = mpi::comm::from(original);
@@ -335,23 +336,23 @@ communicator::communicator(Context& io, MPI_Comm original, const communicator_op
     made = communicator(source.new_state());
   });
   bells->meet(exchange);
-  made.state_->engine.set_oversubscribed(bells->node_size() > comm::usable_processors());
-  made.state_->open(std::move(data), std::move(exchange), resolved);
-  if (!is_inter) made.state_->bells = std::move(bells);  // whose ranks are those of messages
-  made.state_->open_backend_over_nodes();
+  made.state()->engine.set_oversubscribed(bells->node_size() > comm::usable_processors());
+  made.state()->open(std::move(data), std::move(exchange), resolved);
+  if (!is_inter) made.state()->bells = std::move(bells);  // whose ranks are those of messages
+  made.state()->open_backend_over_nodes();
   std::swap(state_, made.state_);
 }
 
 COHORT_INLINE communicator communicator::reserve(const communicator& parent) {
   communicator made(parent.state()->source.new_state());
-  made.state_->reserve_bells(*parent.state());
+  made.state()->reserve_bells(*parent.state());
   return made;
 }
 
 COHORT_INLINE void communicator::fill(const communicator& parent, mpi::comm data,
                                       mpi::comm exchange) {
-  state_->open(std::move(data), std::move(exchange), parent.options());
-  state_->derive_bells(*parent.state());
+  state()->open(std::move(data), std::move(exchange), parent.options());
+  state()->derive_bells(*parent.state());
 }
 
 }  // namespace cohort

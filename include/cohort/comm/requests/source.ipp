@@ -4,7 +4,7 @@
 /// \file
 /// Bodies of `comm/requests/source.hpp`.
 
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/communicator_state.hpp>
 #include <cohort/comm/creation.hpp>
 #include <cohort/comm/requests/cross_rank_check.ipp>
 #include <cohort/comm/requests/source.hpp>

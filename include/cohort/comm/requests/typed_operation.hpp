@@ -55,28 +55,28 @@ struct only_error<void(std::exception_ptr, Values...)> {
 template <class Handler, class Body, class Signature>
 class typed_operation final
     : public progress::handler_operation<typed_operation<Handler, Body, Signature>, Handler,
-                                         body_operation<Body>> {
+                                         body_operation> {
   using parent = typename typed_operation::handler_operation;
   using parent::fills_future;
   using parent::future;
   using parent::has_handler;
   using parent::state;
   using typename parent::action;
-  friend body_operation<Body>;
 
  public:
   typed_operation(Handler& handler, communicator_ref comm, Body&& body)
-      : parent(handler, comm, std::move(body)) {}
+      : parent(handler, comm, functions_of<Body>, std::addressof(body_), body.bytes()),
+        body_(std::move(body)) {}
 
   /// After that the operation may be gone.
   void start() {
     this->connect_cancellation(state().engine, Body::cancellation != cancels::detach);
-    parent::start(*this);
+    parent::start();
   }
 
   void cancel(asio::cancellation_type type) {
     if constexpr (Body::cancellation == cancels::receive) {
-      if constexpr (requires { this->body_.give_up(); }) this->body_.give_up();
+      if constexpr (requires { body_.give_up(); }) body_.give_up();
       state().source.cancel(*this);
     } else if constexpr (Body::cancellation == cancels::detach) {
       if ((type & asio::cancellation_type::terminal) != asio::cancellation_type::none) detach();
@@ -85,11 +85,11 @@ class typed_operation final
     }
   }
 
-  void leaves(action what) { this->end(what == action::deliver, *this); }
+  void leaves(action what) { this->end(what == action::deliver); }
 
   /// What `finish` needs moves to the stack, for the operation's memory goes back before it.
   [[nodiscard]] auto outcome(bool dropped) {
-    return [body = std::move(this->body_), why = std::move(exception_),
+    return [body = std::move(body_), why = std::move(exception_),
             result = dropped ? std::error_code(asio::error::operation_aborted) : this->error(),
             seen = outcome_of_requests{this->status, this->left, this->message}](
                Handler&& handler) mutable {
@@ -102,8 +102,8 @@ class typed_operation final
   }
 
  private:
-  void posted() { this->find_executor(state().engine); }
-  void tell(const failure_text& text) {
+  void posted() override { this->find_executor(state().engine); }
+  void tell(const failure_text& text) override {
     if constexpr (fills_future) {
       if (has_handler()) future()->explain(this->error(), text.str());
     }
@@ -123,11 +123,12 @@ class typed_operation final
       const bool goes_on = request_source::pending(*this) || this->waits_for_turn_ || stays;
       if (!goes_on || !has_handler()) return;
       farewell = parent::detach(engine, only_error<Signature>::of(asio::error::operation_aborted));
-      if constexpr (requires { this->body_.let_go(); }) this->body_.let_go();
+      if constexpr (requires { body_.let_go(); }) body_.let_go();
     }
     engine.complete(farewell);
   }
 
+  Body body_;
   [[no_unique_address]] exception_of<Signature> exception_;
 };
 

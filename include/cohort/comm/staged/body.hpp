@@ -77,7 +77,7 @@ class staged_body {
         round_trip_(std::move(other.round_trip_)),
         result_(std::move(other.result_)) {}
 
-  [[nodiscard]] errc check(const communicator_state& state) const noexcept {
+  [[nodiscard]] errc check(const communicator_base& state) const noexcept {
     if (state.options.device_memory == device_memory::refused) return errc::not_supported;
     bool claimed = false;
     if (goes_direct(state)) {
@@ -109,7 +109,7 @@ class staged_body {
   void begin(poster& post, argument_check* check) {
     phase_ = phase::fetching;
     round_trip_.to = std::make_shared<round_trip>(post, check, carriers::make());
-    const bool direct = goes_direct(post.state());
+    const bool direct = goes_direct(post.base());
     detail::for_each_staged(body_,
                             [&](const char*, staged_buffer& one, bool is_read, bool is_written) {
                               if (one.bytes != 0)
@@ -172,7 +172,7 @@ class staged_body {
   /// Where host code works on the elements before or after MPI, MPI is given a copy.
   static constexpr bool can_be_direct = !requires { requires Body::works_on_host; };
 
-  [[nodiscard]] static bool goes_direct(const communicator_state& state) noexcept {
+  [[nodiscard]] static bool goes_direct(const communicator_base& state) noexcept {
     return can_be_direct && state.options.device_memory == device_memory::cuda_aware;
   }
   [[nodiscard]] static bool is_claimed(const staged_buffer& one) noexcept {

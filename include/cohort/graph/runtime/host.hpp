@@ -5,7 +5,7 @@
 /// \file
 /// All scopes of one rank as an interface: what `graph::tasks` calls.
 
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/operation.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/graph/error.hpp>
 #include <cohort/graph/result_store.hpp>

@@ -6,7 +6,7 @@
 /// How the messages and large values of a rank reach the others.
 
 #include <cohort/comm/channel.hpp>
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/operation.hpp>
 #include <cohort/comm/requests/source.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/core/wire.hpp>

@@ -9,7 +9,7 @@
 
 #if COHORT_HAS_NCCL
 
-#include <cohort/comm/communicator.hpp>
+#include <cohort/comm/operation.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/core/failure.hpp>
 #include <cohort/core/tool_range.hpp>

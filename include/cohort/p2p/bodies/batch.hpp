@@ -5,7 +5,6 @@
 /// \file The messages of a batch: an operation each, and one that waits for all of them. Buffers
 /// enter this room; requests leave it, and one completion.
 
-#include <cohort/comm/communicator.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/mpi/layout.hpp>
 #include <cohort/mpi/request.hpp>
@@ -67,7 +66,7 @@ class batched_message {
   batched_message(erased_buffer data, bool sends, int peer, int tag) noexcept
       : data_(data), sends_(sends), way_(peer, tag) {}
 
-  [[nodiscard]] errc check(const comm::communicator_state& state) const noexcept {
+  [[nodiscard]] errc check(const comm::communicator_base& state) const noexcept {
     return check_message(state, way_.source, way_.tag, !sends_);
   }
   void explain(failure_text& text) const;
@@ -152,7 +151,7 @@ class message_list {
 
   /// Without anything that waits for it. What is wrong is told to what waits for it later.
   void start();
-  [[nodiscard]] errc check_start(const comm::communicator_state& state) noexcept;
+  [[nodiscard]] errc check_start(const comm::communicator_base& state) noexcept;
   [[nodiscard]] errc check_finish() const noexcept {
     return waiter_ ? errc::invalid_argument : refused_;
   }
@@ -199,7 +198,7 @@ struct batch_body {
   batch_body(std::shared_ptr<message_list> of, bool starts_it) noexcept
       : list(std::move(of)), starts(starts_it) {}
 
-  [[nodiscard]] errc check(const comm::communicator_state& state) const noexcept {
+  [[nodiscard]] errc check(const comm::communicator_base& state) const noexcept {
     return starts ? list->check_start(state) : list->check_finish();
   }
   void explain(failure_text& text) const { list->explain(text); }

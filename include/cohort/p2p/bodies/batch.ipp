@@ -194,7 +194,7 @@ COHORT_INLINE void message_list::start() {
   if (is_in_flight()) state.engine.started();
 }
 
-COHORT_INLINE errc message_list::check_start(const comm::communicator_state& state) noexcept {
+COHORT_INLINE errc message_list::check_start(const comm::communicator_base& state) noexcept {
   if (is_in_flight()) return errc::invalid_argument;
   refused_ = errc{};
   refused_index_ = nowhere;

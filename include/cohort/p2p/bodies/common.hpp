@@ -7,8 +7,8 @@
 /// which is a posted receive, or a look at the size first. A buffer or a type of container enters
 /// this room, requests of a `comm::poster` leave it.
 
+#include <cohort/comm/body.hpp>
 #include <cohort/comm/communicator.hpp>
-#include <cohort/comm/operation.hpp>
 #include <cohort/core/devices.hpp>
 #include <cohort/mpi/layout.hpp>
 #include <cohort/mpi/post.hpp>
@@ -28,7 +28,7 @@ class message;
 namespace cohort::p2p::detail {
 
 /// `wildcards`: the message is received, so any source and any tag will do.
-[[nodiscard]] inline errc check_message(const comm::communicator_state& state, int peer, int tag,
+[[nodiscard]] inline errc check_message(const comm::communicator_base& state, int peer, int tag,
                                         bool wildcards) noexcept {
   const bool known_peer =
       (peer >= 0 && peer < state.peers) || peer == no_rank || (wildcards && peer == any_source);
@@ -174,7 +174,7 @@ struct incoming : arrival {
   incoming(std::remove_reference_t<Buffer>& buffer, int from, int with_tag)
       : arrival(from, with_tag), data(buffer) {}
 
-  [[nodiscard]] errc check(const comm::communicator_state& state) const noexcept {
+  [[nodiscard]] errc check(const comm::communicator_base& state) const noexcept {
     return check_message(state, source, tag, true);
   }
   void explain(failure_text& text) const {

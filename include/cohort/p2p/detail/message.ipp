@@ -23,7 +23,7 @@ struct discard_body {
   static constexpr const char* name = "discard";
   static constexpr comm::cancels cancellation = comm::cancels::never;
 
-  [[nodiscard]] errc check(const comm::communicator_state&) const noexcept { return errc{}; }
+  [[nodiscard]] errc check(const comm::communicator_base&) const noexcept { return errc{}; }
   void explain(failure_text& text) const { text.with("message.bytes", length); }
   [[nodiscard]] std::size_t bytes() const noexcept { return length; }
   int post(comm::poster& post) {

@@ -1,0 +1,332 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// Bodies of `comm/requests/body_operation.hpp`, and the operation behind a verb that blocks.
+
+#include <cohort/comm/mpi_blocking.hpp>
+#include <cohort/comm/requests/body_operation.hpp>
+#include <cohort/core/log.hpp>
+#include <cohort/core/process.hpp>
+#include <cohort/mpi/layout.hpp>
+#include <cohort/progress/engine.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+
+namespace cohort::comm::detail {
+
+COHORT_INLINE void body_operation::start() {
+  request_source& source = state().source;
+  progress::engine& engine = state().engine;
+  errc bad = source.usable();
+  if (bad == errc{} && !comm_.alive()) bad = errc::invalid_communicator;
+  if (bad == errc{} && engine.stopped()) bad = errc::engine_stopped;
+  const bool usable = bad == errc{};
+  const bool has_agreed = functions_.agreed != nullptr;
+  if (usable) bad = functions_.check(body_, state());
+  if (bad != errc{}) [[unlikely]] {
+    fail(bad);
+    const bool compares = usable && has_agreed && state().options.checks == checks::cross_rank;
+    if (!compares) {  // else the others are told
+      end_unposted();
+      return engine.complete(this);
+    }
+  }
+  any_backend* backend = nullptr;
+  bool nothing_pending = false;
+  {
+    const request_source::guard hold(source);
+    count_as_live();
+    const bool waits =
+        has_agreed && (functions_.is_gated || functions_.keeps_turn || state().queues);
+    try {
+      if (!waits) backend = find_backend();
+      if (backend == nullptr) [[likely]] {
+        poster post(state(), *this);
+        const int rc = waits ? post_check(post) : functions_.post(body_, post);
+        if (rc != MPI_SUCCESS) [[unlikely]]
+          fail(mpi::make_error(rc));
+      }
+    } catch (...) {
+      fail_as_thrown();
+    }
+    if (failed() && !waits) [[unlikely]]
+      not_begun();
+    describe();
+    posted();
+    nothing_pending = !source.pending(*this) && !waits_for_turn_;
+  }
+  // With something pending another thread's lap may have finished the operation by now.
+  if (backend != nullptr) [[unlikely]] {
+    give_to(*backend);
+  } else if (nothing_pending) {
+    engine.complete(this);
+  } else {
+    engine.started();
+  }
+}
+
+COHORT_INLINE void body_operation::end_unposted() {
+  describe();
+  posted();
+  explain();
+}
+
+COHORT_INLINE void body_operation::report_deadline() {
+  const bool abort = state().options.on_deadline == on_deadline::abort;
+  failure_text text = name();
+  text.with("bytes", bytes);
+  std::string who = "MPI";
+  if (live_on != nullptr) {  // else it is complete
+    if (backend_has_it()) {
+      who = state().backend->name();
+    } else {
+      text.note(state().source.age_of(*this));
+    }
+  }
+  text.note(abort ? std::string("ending the job") : who + " cannot give it up; waiting on");
+  const failure what = text.with_code(errc::deadline_exceeded);
+  state().fail(what);
+  if (abort) process::end_job(what.text);
+}
+
+/// Null if MPI does it: what ranks must compare first, say. With the guard held.
+COHORT_INLINE any_backend* body_operation::find_backend() {
+  if (functions_.call == nullptr) return nullptr;
+  if (state().choosing != backend_choosing::over) [[unlikely]]
+    state().choose_backend();
+  any_backend* const found = state().backend.get();
+  if (functions_.is_gated || found == nullptr || state().options.checks == checks::cross_rank)
+    return nullptr;
+  if (!found->takes(functions_.call(body_))) return nullptr;
+  state().by_backend.add(bytes);
+  return found;
+}
+
+/// The program may try it again, so its number is given to the next one. With the guard held.
+COHORT_INLINE void body_operation::not_begun() noexcept {
+  if (functions_.call == nullptr || state().choosing == backend_choosing::over) return;
+  if (!request_source::pending(*this) && !waits_for_turn_) --state().collectives;
+}
+
+COHORT_INLINE void body_operation::give_to(any_backend& backend) {
+  if (functions_.cancellation == cancels::detach) enter_backend();
+  backend.start(functions_.call(body_), backend_completion(state().engine, *this));
+}
+
+COHORT_INLINE void body_operation::count_as_live() noexcept {
+  if (functions_.is_numbered) sequence = ++state().sequence;
+  live_on = comm_.state;
+  ++live_on->live;
+}
+
+/// What can wait until MPI has the request: it then costs no latency.
+COHORT_INLINE void body_operation::describe() {
+  rank = state().data.rank();
+  if (functions_.peer != nullptr) peer = functions_.peer(body_);
+}
+
+COHORT_INLINE int body_operation::post_check(poster& post) {
+  advance_ = &advance_body;
+  check_ = state().source.make_check(state(), *this, &post_checked);
+  const bool compares = state().options.checks == checks::cross_rank;
+  if (failed()) {
+    // Its arguments cannot be right: it is compared and never posted.
+  } else if (functions_.is_gated) {
+    check_->hold();
+    try {
+      functions_.begin(body_, post, check_.get());
+    } catch (...) {
+      if (!compares) throw;
+      fail_as_thrown();  // the others are told
+    }
+  } else if (compares) {
+    if (functions_.in_device_memory(body_) != nullptr)
+      fail(errc::not_supported);  // the others are told
+  }
+  return check_->post(functions_.agreed(body_), post);
+}
+
+/// It is its turn. With the guard held.
+COHORT_INLINE void body_operation::post_checked(request_operation* base) noexcept {
+  auto& self = *static_cast<body_operation*>(base);
+  try {
+    if (any_backend* const backend = self.find_backend()) {
+      self.waits_for_turn_ = true;  // without a request, and not at its end
+      return self.give_to(*backend);
+    }
+    if (self.functions_.keeps_turn) {
+      self.check_->hold();
+      self.advances_failed_ = true;
+    }
+    poster post(self.state(), self);
+    post.check(self.functions_.post(self.body_, post));
+  } catch (...) {
+    self.waits_for_turn_ = false;
+    self.fail_as_thrown();
+  }
+  if (self.failed()) self.not_begun();
+}
+
+COHORT_INLINE bool body_operation::advance_body(request_operation* base) {
+  auto& self = *static_cast<body_operation*>(base);
+  if (self.check_ && !self.check_->done()) return self.check_->completed();
+  if (self.functions_.advance == nullptr) return false;
+  poster post(self.state(), self);
+  if (self.functions_.keeps_turn) return self.advance_and_pass(post);
+  return self.functions_.advance(self.body_, post);
+}
+
+/// The stage before has ended, well or not: after this one it is the others' turn.
+COHORT_INLINE bool body_operation::advance_and_pass(poster& post) {
+  advances_failed_ = false;
+  bool more = false;
+  try {
+    more = !failed() && functions_.advance(body_, post);
+  } catch (...) {
+    fail_as_thrown();
+  }
+  check_->open({});
+  return more;
+}
+
+COHORT_INLINE failure_text body_operation::name() const {
+  return functions_.is_numbered ? failure_text(rank, verb, sequence) : failure_text(rank, verb);
+}
+
+COHORT_INLINE void body_operation::explain() {
+  failure_text text = name();
+  functions_.explain(body_, text);
+  if (check_) {
+    check_->explain(text);
+    const bool asked = !functions_.is_gated && error() == errc::not_supported;
+    const char* const field = asked ? functions_.in_device_memory(body_) : nullptr;
+    if (field != nullptr) text.with(field, "device memory; pass a device::span of it");
+  }
+  tell(text);
+  state().fail(text.with_code(error()));
+}
+
+COHORT_INLINE bool body_operation::backend_has_it() {
+  const request_source::guard hold(state().source);
+  return state().backend && !request_source::pending(*this) && !waits_for_turn_;
+}
+
+/// A failed operation, or one that was complete when it was posted.
+COHORT_INLINE void body_operation::no_longer_live(bool deliver) {
+  if (deliver && failed() && error() != asio::error::operation_aborted) explain();
+  const request_source::guard hold(state().source);
+  --live_on->live;
+  if (live_on->closing) live_on->free_if_unused();
+  live_on = nullptr;
+}
+
+// ---- what blocks ------------------------------------------------------------------------------
+
+/// It lies on the caller's stack.
+class blocking_operation final : public body_operation {
+ public:
+  blocking_operation(communicator_ref comm, const body_functions& functions, void* body)
+      : body_operation(&ended, comm, functions, body, functions.bytes(body)) {}
+
+  /// Starts it and waits. Throws what it has failed with.
+  outcome_of_requests run() {
+    start_and_wait();
+    if (failed()) [[unlikely]]
+      throw std::system_error(error(), why_);
+    return {status, left, message};
+  }
+  /// Throws what MPI's blocking call has said, of the operation of that number.
+  [[noreturn]] void fail_after(int return_code, std::uint64_t number) {
+    sequence = number;
+    fail(mpi::make_error(return_code));
+    end_unposted();
+    throw std::system_error(error(), why_);
+  }
+
+ private:
+  void start_and_wait() {
+    using waiting = progress::engine::in_place;
+    waiting place(owner(), waiting::on_trouble::stay);
+    place.begin();
+    start();
+    place.wait(&is_over, &is_over_);
+  }
+
+  void posted() override {}
+  void tell(const failure_text& text) override { why_ = text.str(); }
+
+  static bool is_over(const void* flag) {
+    return static_cast<const std::atomic<bool>*>(flag)->load(std::memory_order_acquire);
+  }
+  static void ended(progress::operation* base, action what) {
+    auto& self = static_cast<blocking_operation&>(*base);
+    if (what == action::destroy) self.fail(errc::engine_stopped);
+    self.end(what != action::destroy);
+    progress::engine& engine = self.owner();
+    self.is_over_.store(true, std::memory_order_release);  // the operation may be gone then
+    engine.end_wait();
+  }
+
+  std::atomic<bool> is_over_{false};
+  std::string why_;
+};
+
+/// A blocking call of MPI that was made.
+struct mpi_call {
+  int return_code;
+  std::uint64_t number;  ///< of the operation
+};
+
+/// By a blocking call of MPI, if this thread may stay there; else it has to be started.
+[[nodiscard]] COHORT_INLINE std::optional<mpi_call> call_mpi(communicator_state& state,
+                                                             const body_functions& functions,
+                                                             void* body, MPI_Status& status) {
+  if (state.blocks == nullptr || state.options.checks != checks::local) return {};
+  const bool is_collective = functions.call != nullptr && !functions.is_gated;
+  if (!is_collective && functions.block == nullptr) return {};
+  if (state.source.usable() != errc{} || functions.check(body, state) != errc{}) return {};
+  if (state.engine.is_in_handler() || state.engine.stopped()) return {};
+  if (state.engine.has_own_thread()) return {};  // which calls MPI too
+  std::uint64_t number = 0;
+  if (functions.block != nullptr) {
+    if (functions.bytes(body) > mpi::max_int_count) return {};
+    {
+      const request_source::guard hold(state.source);
+      if (!state.source.is_quiet()) return {};
+      number = ++state.sequence;
+    }
+    return mpi_call{functions.block(body, state.data.native(), status), number};
+  }
+  const collective_call call = functions.call(body);
+  {
+    const request_source::guard hold(state.source);
+    if (state.queues || !state.blocks->takes(call)) return {};
+    number = ++state.sequence;
+    state.by_backend.add(functions.bytes(body));
+  }
+  return mpi_call{state.blocks->run(call), number};
+}
+
+}  // namespace cohort::comm::detail
+
+namespace cohort::comm {
+
+COHORT_INLINE outcome_of_requests communicator_state::run(const body_functions& functions,
+                                                          void* body) {
+  outcome_of_requests seen{{}, MPI_REQUEST_NULL, MPI_MESSAGE_NULL};
+  const communicator_ref self{this, generation.load(std::memory_order_relaxed)};
+  if (const auto made = detail::call_mpi(*this, functions, body, seen.status)) {
+    if (made->return_code == MPI_SUCCESS) [[likely]]
+      return seen;
+    detail::blocking_operation(self, functions, body).fail_after(made->return_code, made->number);
+  }
+  return detail::blocking_operation(self, functions, body).run();
+}
+
+}  // namespace cohort::comm
