@@ -1,9 +1,10 @@
 // Copyright (c) 2026 The cohort authors
 // SPDX-License-Identifier: BSL-1.0
 //
-// One collective with its own header.
+// One collective with its own header, and what verbs that await need.
 
 #include <cohort/collectives/all_reduce.hpp>
+#include <cohort/comm/operation.hpp>
 
 asio::awaitable<void> reduce(cohort::communicator world) {
   double value = world.rank();

@@ -11,6 +11,7 @@
 #include <cohort/collectives/reduce_scatter.hpp>
 #include <cohort/collectives/scan.hpp>
 #include <cohort/collectives/scatter.hpp>
+#include <cohort/comm/operation.hpp>
 
 #include <array>
 #include <complex>

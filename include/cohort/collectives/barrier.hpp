@@ -26,6 +26,7 @@ auto barrier(const communicator& comm, Token&& token = Token());
 /// Chosen when a call does not fit: says what is wrong with it.
 template <class First, class... Rest>
 explained<First, Rest...> barrier(const communicator&, First&&, Rest&&...) {
+  static_cast<void>(comm::require_tokens<First, Rest...>());
   static_assert(collectives::detail::never<First, Rest...>,
                 "this call does not fit: a barrier takes a communicator and a completion token");
   return explained<First, Rest...>();

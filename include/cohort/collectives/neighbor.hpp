@@ -12,6 +12,7 @@
 /// \endcode
 
 #include <cohort/collectives/bodies/movement.hpp>
+#include <cohort/mpi/lock.hpp>
 #include <cohort/mpi/native.hpp>
 
 #include <optional>
@@ -118,7 +119,7 @@ namespace detail {
 
 /// Local, and cheap enough to be asked at each start. Empty without a topology.
 [[nodiscard]] inline std::optional<block_numbers> degrees_of(const comm::communicator_base& state) {
-  const comm::request_source::guard hold(state.source);
+  const mpi::lock calls;
   const MPI_Comm native = state.data.native();
   int kind = MPI_UNDEFINED;
   if (MPI_Topo_test(native, &kind) != MPI_SUCCESS) return std::nullopt;

@@ -47,6 +47,18 @@ namespace cohort::comm {
 
 class backend_completion;
 
+/// A compile error where a verb that awaits is called in a file that has only those that block.
+/// Says whether there are others.
+template <class... Call>
+consteval bool require_tokens() {
+  constexpr bool has_tokens = cohort::detail::has_tokens<cohort::detail::with_asio, Call...>;
+  static_assert(
+      has_tokens,
+      "this call does not fit, or its token is not cohort::blocking: for co_await, and for "
+      "any other token, include <cohort/comm.hpp>");
+  return has_tokens;
+}
+
 template <class B>
 concept any_buffer = verb_input<B> || owned_buffer<std::remove_reference_t<B>>;
 

@@ -107,6 +107,9 @@ inline constexpr bool is_token_of<with_asio, Token, Signature> =
     asio::completion_token_for<Token, Signature>;
 
 template <class... Arguments>
+inline constexpr bool has_tokens<with_asio, Arguments...> = true;
+
+template <class... Arguments>
 struct explanation<with_asio, Arguments...> {
   using type = asio::awaitable<void>;
 };

@@ -45,6 +45,10 @@ struct with_asio;
 template <class Asio, class Token, class Signature>
 inline constexpr bool is_token_of = false;
 
+/// Whether there are tokens but `cohort::blocking`.
+template <class Asio, class... Arguments>
+inline constexpr bool has_tokens = false;
+
 /// What a verb returns that is declared only to say what is wrong with a call.
 template <class Asio, class... Arguments>
 struct explanation {

@@ -28,7 +28,7 @@ class body_operation : public request_operation {
     cancellable = functions.cancellation == cancels::receive;
     if (functions.advance != nullptr) advance_ = &advance_body;
   }
-  ~body_operation() = default;
+  virtual ~body_operation() = default;
 
   [[nodiscard]] communicator_state& state() const noexcept { return *comm_.state; }
 

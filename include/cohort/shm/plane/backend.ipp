@@ -4,6 +4,7 @@
 
 /// \file Bodies of shm/backend.hpp.
 
+#include <cohort/comm/operation.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/progress/deadline.hpp>
 #include <cohort/shm/backend.hpp>
