@@ -27,6 +27,7 @@
 #include <cohort/core/error.hpp>
 #include <cohort/core/failure.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/core/option_errors.hpp>
 #include <cohort/core/outcome.hpp>
 #include <cohort/core/process.hpp>
 #include <cohort/core/ranks.hpp>

@@ -120,7 +120,7 @@ namespace detail {
 /// Local, and cheap enough to be asked at each start. Empty without a topology.
 [[nodiscard]] inline std::optional<block_numbers> degrees_of(const comm::communicator_base& state) {
   const mpi::lock calls;
-  const MPI_Comm native = state.data.native();
+  const MPI_Comm native = state.plain.data;
   int kind = MPI_UNDEFINED;
   if (MPI_Topo_test(native, &kind) != MPI_SUCCESS) return std::nullopt;
   int in = 0;
@@ -130,7 +130,7 @@ namespace detail {
     in *= 2;
     out = in;
   } else if (kind == MPI_GRAPH &&
-             MPI_Graph_neighbors_count(native, state.data.rank(), &in) == MPI_SUCCESS) {
+             MPI_Graph_neighbors_count(native, state.plain.rank, &in) == MPI_SUCCESS) {
     out = in;
   } else if (kind != MPI_DIST_GRAPH ||
              MPI_Dist_graph_neighbors_count(native, &in, &out, &weighted) != MPI_SUCCESS) {

@@ -255,10 +255,10 @@ class poster {
  public:
   poster(communicator_base& comm, request_operation& op) noexcept : comm_(comm), op_(op) {}
 
-  [[nodiscard]] MPI_Comm native() const noexcept { return comm_.data.native(); }
-  [[nodiscard]] MPI_Comm exchange() const noexcept { return comm_.exchange.native(); }
-  [[nodiscard]] int rank() const noexcept { return comm_.data.rank(); }
-  [[nodiscard]] int size() const noexcept { return comm_.data.size(); }
+  [[nodiscard]] MPI_Comm native() const noexcept { return comm_.plain.data; }
+  [[nodiscard]] MPI_Comm exchange() const noexcept { return comm_.plain.exchange; }
+  [[nodiscard]] int rank() const noexcept { return comm_.plain.rank; }
+  [[nodiscard]] int size() const noexcept { return comm_.plain.size; }
   [[nodiscard]] checks level() const noexcept { return comm_.options.checks; }
   [[nodiscard]] request_operation& operation() const noexcept { return op_; }
   [[nodiscard]] communicator_base& base() const noexcept { return comm_; }

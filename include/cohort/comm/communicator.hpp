@@ -7,7 +7,7 @@
 #include <cohort/comm/options.hpp>
 #include <cohort/core/failure.hpp>
 #include <cohort/core/token.hpp>
-#include <cohort/mpi/comm.hpp>
+#include <cohort/mpi/native.hpp>
 
 #include <atomic>
 #include <concepts>
@@ -15,6 +15,11 @@
 #include <memory>
 #include <system_error>
 #include <utility>
+
+namespace cohort::mpi {
+class comm;
+class comm_ref;
+}  // namespace cohort::mpi
 
 namespace cohort {
 
@@ -46,9 +51,13 @@ class communicator_base {
   communicator_base(const communicator_base&) = delete;
   communicator_base& operator=(const communicator_base&) = delete;
 
-  mpi::comm data;      ///< the user's operations
-  mpi::comm exchange;  ///< what the library tells the other ranks, apart from the operations: a
-                       ///< duplicate of `data`, for an intercommunicator the two groups merged
+  struct plain_values {
+    MPI_Comm data = MPI_COMM_NULL;      ///< of the user's operations
+    MPI_Comm exchange = MPI_COMM_NULL;  ///< of what the library tells the other ranks
+    int rank = MPI_PROC_NULL;
+    int size = 0;
+  };
+  plain_values plain;
   communicator_options options;
   int peers = 0;    ///< ranks that messages can go to: of the other group in an intercommunicator
   int max_tag = 0;  ///< MPI's limit
@@ -60,17 +69,12 @@ class communicator_base {
   void release() noexcept {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) close();
   }
-  /// See mpi::comm::keep.
-  void keep() noexcept {
-    data.keep();
-    exchange.keep();
-  }
-
   /// How many of the first `ranks` ranks are on this rank's node; -1 if that is not known.
   [[nodiscard]] virtual int on_node_among(int ranks) const noexcept = 0;
   [[nodiscard]] virtual bool is_homogeneous() const = 0;
   [[nodiscard]] virtual communicator_statistics statistics() const = 0;
   [[nodiscard]] virtual failure last_failure() const = 0;
+  [[nodiscard]] virtual bool is_inter() const = 0;
   /// One look of the engine.
   virtual void look() = 0;
   /// By the program: nothing is chosen any more.
@@ -140,8 +144,8 @@ class communicator {
     if (state_ != nullptr) state_->release();
   }
 
-  [[nodiscard]] int rank() const noexcept { return state_->data.rank(); }
-  [[nodiscard]] int size() const noexcept { return state_->data.size(); }
+  [[nodiscard]] int rank() const noexcept { return state_->plain.rank; }
+  [[nodiscard]] int size() const noexcept { return state_->plain.size; }
   /// How many ranks of this communicator share this rank's node, and which of them this one is, in
   /// the order of ranks: what `co_await split_node()` would have, without making it. Nodes were
   /// told apart when the communicator was constructed that this one comes from: nothing is sent.
@@ -153,7 +157,7 @@ class communicator {
   /// The library's duplicate. Calls of your own on it need `cohort::mpi::lock`. Collectives of your
   /// own on it need another order where the library posts its own later than they are started:
   /// with checks::cross_rank, with device memory, and beside verbs that exchange their counts.
-  [[nodiscard]] MPI_Comm native() const noexcept { return state_->data.native(); }
+  [[nodiscard]] MPI_Comm native() const noexcept { return state_->plain.data; }
   /// That of the loop.
   template <class = void>
   [[nodiscard]] auto get_executor() const noexcept;

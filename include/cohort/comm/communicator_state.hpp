@@ -45,6 +45,9 @@ class communicator_state final : public communicator_base {
   }
   void open(mpi::comm data, mpi::comm exchange, const communicator_options& options);
 
+  mpi::comm data;      ///< the user's operations
+  mpi::comm exchange;  ///< what the library tells the other ranks, apart from the operations: a
+                       ///< duplicate of `data`, for an intercommunicator the two groups merged
   request_source& source;
   progress::engine& engine;
   std::shared_ptr<any_backend> backend;
@@ -78,10 +81,16 @@ class communicator_state final : public communicator_base {
     backend.swap(by);
   }
 
+  /// See mpi::comm::keep.
+  void keep() noexcept {
+    data.keep();
+    exchange.keep();
+  }
   [[nodiscard]] COHORT_INLINE communicator_statistics statistics() const override;
   /// Logs and remembers.
   void fail(failure what);
   [[nodiscard]] COHORT_INLINE failure last_failure() const override;
+  [[nodiscard]] bool is_inter() const override { return data.is_inter(); }
   void look() override { engine.look(); }
   COHORT_INLINE outcome_of_requests run(const body_functions& functions, void* body) override;
   void add(MPI_Request request, request_operation& op) override { source.add(request, op); }

@@ -4,9 +4,10 @@
 
 /// \file A lock for what takes a few hundred instructions and is hardly ever contended.
 
+#include <sched.h>
+
 #include <atomic>
 #include <ctime>
-#include <thread>
 
 namespace cohort {
 
@@ -18,7 +19,7 @@ inline void wait_after(unsigned looks) noexcept {
     const timespec moment{0, 50'000};
     ::nanosleep(&moment, nullptr);
   } else if (looks >= 100) {
-    std::this_thread::yield();
+    ::sched_yield();
   }
 }
 }  // namespace detail

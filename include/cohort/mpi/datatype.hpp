@@ -6,7 +6,7 @@
 /// per process and freed when MPI is finalized.
 
 #include <cohort/core/element.hpp>
-#include <cohort/mpi/environment.hpp>
+#include <cohort/mpi/at_finalize.hpp>
 #include <cohort/mpi/error.hpp>
 #include <cohort/mpi/lock.hpp>
 #include <cohort/mpi/native.hpp>
@@ -319,7 +319,7 @@ template <class T>
   if (entry.ready.load(std::memory_order_relaxed)) {
     return entry.type;
   }
-  watch_finalize();
+  watch_if_there();
   if constexpr (cohort::detail::is_std_array<T>) {
     entry.type =
         contiguous_type(std::tuple_size_v<T>, datatype_of<typename T::value_type>()).release();

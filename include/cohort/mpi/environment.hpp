@@ -8,6 +8,7 @@
 
 #include <cohort/core/error.hpp>
 #include <cohort/core/process.hpp>
+#include <cohort/mpi/at_finalize.hpp>
 #include <cohort/mpi/error.hpp>
 #include <cohort/mpi/lock.hpp>
 #include <cohort/mpi/native.hpp>
@@ -15,8 +16,6 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
-#include <mutex>
-#include <vector>
 
 namespace cohort::mpi {
 
@@ -27,16 +26,6 @@ inline constexpr std::chrono::seconds leave_bound{30};
 /// (`process::missing`).
 inline constexpr std::chrono::seconds missing_bound{10};
 
-/// Called when MPI is about to be finalized and may still be used.
-using finalize_function = void (*)(void* context) noexcept;
-
-/// Registers a function to run at the beginning of MPI_Finalize, whoever calls it, after the
-/// engines have left; newest first. Takes effect once watch_finalize() has been called.
-void at_finalize(finalize_function function, void* context);
-
-/// Takes back one registration; does nothing if it is not there.
-void cancel_at_finalize(finalize_function function, void* context) noexcept;
-
 /// Attaches the attribute to MPI_COMM_SELF whose deletion is the first act of MPI_Finalize, and
 /// learns the rank for log lines. Does nothing the second time, which costs one load. Whatever in
 /// this library owns an MPI object calls it first. Does nothing while MPI is not running.
@@ -44,21 +33,14 @@ void watch_finalize();
 
 namespace detail {
 
-struct finalizer {
-  finalize_function function;
-  void* context;
-};
-
-struct finalizer_list {
-  std::mutex mutex;
-  std::vector<finalizer> entries;
-};
-
-finalizer_list& finalizers() noexcept;
-
 /// While `environment` calls MPI_Finalize. MPI_Finalized is of no use here: Open MPI says yes to it
 /// as soon as the attributes of MPI_COMM_SELF are gone.
 inline std::atomic<bool> finalizing{false};
+
+inline const bool watches = [] {
+  finalize_watcher.store(&watch_finalize, std::memory_order_release);
+  return true;
+}();
 
 }  // namespace detail
 

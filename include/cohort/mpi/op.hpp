@@ -7,7 +7,7 @@
 
 #include <cohort/core/reduction.hpp>
 #include <cohort/mpi/datatype.hpp>
-#include <cohort/mpi/environment.hpp>
+#include <cohort/mpi/at_finalize.hpp>
 #include <cohort/mpi/error.hpp>
 #include <cohort/mpi/lock.hpp>
 #include <cohort/mpi/native.hpp>
@@ -95,7 +95,7 @@ template <class Op, class T>
   if (entry.ready.load(std::memory_order_relaxed)) {
     return entry.op;
   }
-  watch_finalize();
+  watch_if_there();
   const int commuting = commutes<Op> ? 1 : 0;
 #if MPI_VERSION >= 4
   check(MPI_Op_create_c(&combine_arrays<Op, T, MPI_Count>, commuting, &entry.op),

@@ -122,7 +122,7 @@ template <class T>
 struct reduction_stages<T, op::adasum_t> {
   /// `data` is this rank's vector, and becomes the result.
   int begin(comm::poster& post, T* data, std::size_t count) {
-    if (post.base().data.is_inter()) {
+    if (post.base().is_inter()) {
       throw error(errc::not_supported, "adasum on an intercommunicator");
     }
     if (post.size() > 1) other = std::make_unique_for_overwrite<T[]>(count);

@@ -195,7 +195,8 @@ COHORT_INLINE void communicator_state::open(mpi::comm data_, mpi::comm exchange_
   data = std::move(data_);
   exchange = std::move(exchange_);
   options = options_;
-  peers = data.size();
+  plain = {data.native(), exchange.native(), data.rank(), data.size()};
+  peers = plain.size;
   if (data.is_inter()) {
     const mpi::lock calls;
     mpi::check(MPI_Comm_remote_size(data.native(), &peers), "MPI_Comm_remote_size");

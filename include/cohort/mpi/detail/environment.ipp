@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -20,11 +21,6 @@
 namespace cohort::mpi {
 
 namespace detail {
-
-COHORT_INLINE finalizer_list& finalizers() noexcept {
-  static finalizer_list& instance = *new finalizer_list;  // outlives every static object
-  return instance;
-}
 
 // 1. A failed program cannot be finalized, so the job ends here. 2. Engines leave and drain. 3.
 // What is left would let MPI write into memory that goes away: name it and end the job.
@@ -77,7 +73,7 @@ COHORT_INLINE void abort_mpi() {
 
 COHORT_INLINE void run_finalizers() noexcept {
   auto& list = finalizers();
-  std::unique_lock guard(list.mutex);
+  std::unique_lock guard(list.lock);
   while (!list.entries.empty()) {
     const finalizer newest = list.entries.back();
     list.entries.pop_back();
@@ -110,20 +106,6 @@ extern "C" COHORT_INLINE int cohort_mpi_self_deleted(MPI_Comm, int, void*, void*
 }
 
 }  // namespace detail
-
-COHORT_INLINE void at_finalize(finalize_function function, void* context) {
-  auto& list = detail::finalizers();
-  const std::lock_guard guard(list.mutex);
-  list.entries.push_back({function, context});
-}
-
-COHORT_INLINE void cancel_at_finalize(finalize_function function, void* context) noexcept {
-  auto& list = detail::finalizers();
-  const std::lock_guard guard(list.mutex);
-  std::erase_if(list.entries, [&](const detail::finalizer& entry) {
-    return entry.function == function && entry.context == context;
-  });
-}
 
 COHORT_INLINE void watch_finalize() {
   if (detail::current_phase.load(std::memory_order_acquire) != detail::phase::unknown) [[likely]] {
