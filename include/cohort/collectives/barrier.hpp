@@ -4,7 +4,7 @@
 /// \file
 /// `cohort::barrier`: completes when every rank has started it.
 
-#include <cohort/collectives/bodies/call.hpp>
+#include <cohort/collectives/bodies/place.hpp>
 #include <cohort/comm/body.hpp>
 #include <cohort/mpi/native.hpp>
 

@@ -5,12 +5,12 @@
 /// The bodies of all_reduce, reduce, scan and exclusive_scan, which differ in a few answers only.
 
 #include <cohort/collectives/bodies/adasum.hpp>
-#include <cohort/collectives/bodies/call.hpp>
+#include <cohort/collectives/bodies/place.hpp>
 #include <cohort/comm/body.hpp>
+#include <cohort/core/adasum.hpp>
 #include <cohort/core/devices.hpp>
 #include <cohort/core/reduction.hpp>
 #include <cohort/mpi/datatype.hpp>
-#include <cohort/mpi/element_kernels.hpp>
 #include <cohort/mpi/layout.hpp>
 #include <cohort/mpi/op.hpp>
 #include <cohort/mpi/post.hpp>
@@ -137,7 +137,8 @@ struct reduction_stages<T, op::adasum_t> {
     return exchange.post_next(
         post.exchange(),
         [this](void* out, const void* a, const void* b) {
-          mpi::kernels_of<T>.adasum(out, a, b, elements);
+          adasum_of(static_cast<T*>(out), static_cast<const T*>(a), static_cast<const T*>(b),
+                    elements);
         },
         [&post](int rc, const MPI_Request& request) { post.check(post.add(rc, request)); });
   }
