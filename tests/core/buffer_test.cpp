@@ -98,7 +98,7 @@ namespace described_classes {
 // Owns its elements, which are no range; constness is deep.
 template <class T>
 struct grid {
-  explicit grid(std::size_t n) : cells_(new T[n]()), n_(n) {}
+  explicit grid(std::size_t n = 0) : cells_(new T[n]()), n_(n) {}
   T* cells() { return cells_.get(); }
   [[nodiscard]] const T* cells() const { return cells_.get(); }
   std::unique_ptr<T[]> cells_;

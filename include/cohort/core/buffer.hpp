@@ -117,9 +117,9 @@ void unpack(const T* in, buffer_view<T> to) {
 /// written, their count, and their blocks and stride; core/flatten.hpp makes one from dimensions.
 /// `owns` says what an rvalue is. If false, it is a view of elements that are elsewhere: the
 /// operation borrows them. If true, the operation has the rvalue moved in, asks for its view there,
-/// and hands it back; for that `view` must be noexcept, or an rvalue is refused. The traits are
-/// asked before the class is taken for a range. The headers in cohort/adapters/ have them for
-/// mdspan, Eigen and Kokkos.
+/// and hands it back; for that `view` must be noexcept and the class have a default constructor, or
+/// an rvalue is refused. The traits are asked before the class is taken for a range. The headers in
+/// cohort/adapters/ have them for mdspan, Eigen and Kokkos.
 template <class B>
 struct buffer_traits {};
 
@@ -244,7 +244,8 @@ concept owner_by_constness =
     std::is_const_v<std::remove_pointer_t<data_pointer_t<const B>>>;
 template <class B>
 concept described_as_owner =
-    buffer_traits<B>::owns && noexcept(buffer_traits<B>::view(std::declval<B&>())) &&
+    buffer_traits<B>::owns && std::default_initializable<B> &&
+    noexcept(buffer_traits<B>::view(std::declval<B&>())) &&
     !std::is_const_v<std::remove_pointer_t<decltype(described_view_t<B>::data)>>;
 }  // namespace detail
 
