@@ -14,6 +14,9 @@
 #    with MPICXX. Those that include cohort/core/asio.hpp in the end get that precompiled before all
 #    else, as most of the time would go to it. (The src.hpp are compiled by every build of the tests.)
 #
+# Adapters that need a library are compiled one by one too, with Debian's folders of Eigen and Kokkos, and
+# are left out where that is not installed.
+#
 # The layers device and nccl declare nothing without CUDA and NCCL, so both are done again with the
 # declarations of the test doubles. Other versions, and the real headers, are those of
 # check_gpu_versions.sh.
@@ -38,6 +41,7 @@ root = pathlib.Path("include")
 included = {}
 alone = []
 modules = []
+adapters = {"cohort/adapters/eigen.hpp", "cohort/adapters/kokkos.hpp"}
 for path in sorted(root.rglob("*.[hi]pp")):
     name = str(path.relative_to(root))
     lines = path.read_text().split("\n")
@@ -50,9 +54,10 @@ for path in sorted(root.rglob("*.[hi]pp")):
     copy.write_text("\n".join("" if i in ends else line for i, line in enumerate(lines)))
     if path.suffix != ".hpp" or path.name == "src.hpp":
         continue
-    if ends or name == "cohort/gpu.hpp" or not has_clang:
+    if ends or name == "cohort/gpu.hpp" or name in adapters or not has_clang:
         alone.append(name)
-    modules.append(f'  module "{name}" {{ header "{copy}" export * }}')
+    if name not in adapters:
+        modules.append(f'  module "{name}" {{ header "{copy}" export * }}')
 reached = {"cohort/core/asio.hpp"}
 while True:
     more = {one for one, others in included.items() if reached.intersection(others)} - reached
@@ -60,6 +65,7 @@ while True:
         break
     reached |= more
 outside = sorted({one for path in root.rglob("*.[hi]pp")
+                  if path.relative_to(root).as_posix() not in adapters
                   for one in re.findall(r"^ *# *include <([^>]+)>", path.read_text(), re.M)
                   if not one.startswith("cohort/")})
 (scratch / "outside.hpp").write_text(
@@ -137,6 +143,17 @@ for options in "" "$apart"; do
     -o "$scratch/asio.hpp.gch/with${options// /_}"
 done
 
+# check_adapter HEADER NEEDS: the line of a check, where the library that it includes is found.
+check_adapter() {
+  local folders="-isystem /usr/include/eigen3 -isystem /usr/include/trilinos"
+  # shellcheck disable=SC2086  # words
+  if echo "#include <$2>" | "$mpicxx" -std=c++20 $folders -M -x c++ - >/dev/null 2>&1; then
+    echo "$1 $folders"
+  else
+    echo "left out, as there is no <$2>: $1" >&2
+  fi
+}
+
 # Prints one line for each check: a header and its options.
 checks() {
   local header options
@@ -150,6 +167,8 @@ checks() {
         echo "$header$options"
         echo "$header$options -isystem $double"
         ;;
+      */adapters/eigen.hpp) check_adapter "$header" Eigen/Core ;;
+      */adapters/kokkos.hpp) check_adapter "$header" Kokkos_Core.hpp ;;
       *) echo "$header$options" ;;
     esac
   done <"$scratch/alone"

@@ -39,7 +39,11 @@ install_tools() {
   # llvm-19 has the symbolizer that the sanitizers' lists of known leaks need.
   apt_install ccache clang-19 libclang-rt-19-dev llvm-19 lld clang-format-19 libmpich-dev mpich \
     libopenmpi-dev openmpi-bin g++ cmake ninja-build libasio-dev libcli11-dev catch2 pkgconf \
-    doxygen doxygen-awesome-css python3 python3-yaml
+    libeigen3-dev doxygen doxygen-awesome-css python3 python3-yaml
+  # Kokkos, which not every Debian has.
+  if apt-cache show libtrilinos-kokkos-dev >/dev/null 2>&1; then
+    apt_install libtrilinos-kokkos-dev
+  fi
 }
 
 # built_with MPI COMPILER DIRECTORY TARGETS CMAKE_ARGUMENTS...: builds the targets (words).

@@ -31,6 +31,9 @@
 #include <cohort/graph.hpp>
 #include <cohort/rendezvous.hpp>
 
+// Objects of other libraries as their buffers.
+#include <cohort/adapters.hpp>
+
 // What both are made of, each usable alone: vocabulary, MPI's objects, the engine.
 #include <cohort/core.hpp>
 #include <cohort/mpi.hpp>

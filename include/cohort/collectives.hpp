@@ -27,6 +27,7 @@
 #include <cohort/collectives/reduce_scatter.hpp>
 #include <cohort/collectives/scan.hpp>
 #include <cohort/collectives/scatter.hpp>
+#include <cohort/collectives/serialized.hpp>
 
 // What carries collectives within a node, unless a communicator says otherwise.
 #include <cohort/shm.hpp>

@@ -18,8 +18,8 @@
 /// \endcode
 ///
 /// core/asio.hpp is the one header that needs Asio, so it is left out here; so is what only some
-/// programs need: crypto, devices, exception, function_table, json_text, trace_file, wire_std,
-/// wire_cereal.
+/// programs need: crypto, devices, exception, flatten, function_table, json_text, trace_file,
+/// type_name, wire_std, wire_cereal.
 
 #include <cohort/core/buffer.hpp>
 #include <cohort/core/config.hpp>

@@ -20,4 +20,5 @@
 #include <cohort/p2p/recv.hpp>
 #include <cohort/p2p/send.hpp>
 #include <cohort/p2p/send_recv.hpp>
+#include <cohort/p2p/serialized.hpp>
 #include <cohort/p2p/wait.hpp>

@@ -12,6 +12,7 @@
 #include <cohort/mpi/topology.hpp>
 #include <cohort/p2p.hpp>
 
+#include <cstddef>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -40,6 +41,8 @@ struct bench {
   std::vector<int> pair{own, own};
   std::vector<int> around{-1, -1};
   std::vector<int> two_counts{1, 1};
+  std::vector<std::byte> object = cohort::comm::encode_object(one);  // as it travels
+  std::vector<std::byte> arrived = std::vector<std::byte>(object.size());
   MPI_Request partner = MPI_REQUEST_NULL;
   std::optional<cohort::batch> messages;
 
@@ -60,6 +63,7 @@ struct bench {
     result = {-1};
     results.assign(results.size(), -1);
     around = {-1, -1};
+    arrived.assign(arrived.size(), std::byte{});
   }
   // Messages go to the rank itself, and MPI is the partner.
   void partner_sends() {
@@ -69,6 +73,16 @@ struct bench {
   void partner_receives() {
     const cohort::mpi::lock calls;
     MPI_Irecv(result.data(), 1, MPI_INT, world.rank(), 5, world.native(), &partner);
+  }
+  void partner_sends_object() {
+    const cohort::mpi::lock calls;
+    MPI_Isend(object.data(), static_cast<int>(object.size()), MPI_BYTE, world.rank(), 5,
+              world.native(), &partner);
+  }
+  void partner_receives_object() {
+    const cohort::mpi::lock calls;
+    MPI_Irecv(arrived.data(), static_cast<int>(arrived.size()), MPI_BYTE, world.rank(), 5,
+              world.native(), &partner);
   }
   void partner_ends() {
     const cohort::mpi::lock calls;
@@ -98,6 +112,15 @@ struct broadcast : alone {
     return cohort::broadcast(b.world, b.one, b.ranks - 1, std::forward<Token>(token));
   }
   static bool right(const bench& b) { return b.one[0] == b.ranks; }
+};
+struct broadcast_object : alone {
+  static constexpr const char* header = "collectives/serialized.hpp";
+  template <class Token>
+  auto operator()(bench& b, Token&& token) const {
+    return cohort::broadcast(b.world, cohort::serialized(b.one), b.ranks - 1,
+                             std::forward<Token>(token));
+  }
+  static bool right(const bench& b) { return b.one == std::vector<int>{b.ranks}; }
 };
 struct all_reduce : alone {
   static constexpr const char* header = "collectives/all_reduce.hpp";
@@ -301,6 +324,26 @@ struct recv_made : receiving {
   }
   static bool right(const bench&) { return true; }
 };
+struct send_object : alone {
+  static constexpr const char* header = "p2p/serialized.hpp";
+  template <class Token>
+  auto operator()(bench& b, Token&& token) const {
+    return cohort::send(b.world, cohort::serialized(b.one), b.world.rank(), 5,
+                        std::forward<Token>(token));
+  }
+  static void before(bench& b) { b.partner_receives_object(); }
+  static void after(bench& b) { b.partner_ends(); }
+  static bool right(const bench& b) { return b.arrived == b.object; }
+};
+struct recv_object : receiving {
+  static constexpr const char* header = "p2p/serialized.hpp";
+  template <class Token>
+  auto operator()(bench& b, Token&& token) const {
+    return cohort::recv(b.world, cohort::serialized(b.result), b.world.rank(), 5,
+                        std::forward<Token>(token));
+  }
+  static void before(bench& b) { b.partner_sends_object(); }
+};
 struct send_recv : alone {
   static constexpr const char* header = "p2p/send_recv.hpp";
   template <class Token>
@@ -360,15 +403,15 @@ struct wait : alone {
 }  // namespace verbs
 
 /// Every verb. check_verbs.sh also demands that each class above is named here.
-using all_verbs =
-    std::tuple<verbs::barrier, verbs::broadcast, verbs::all_reduce, verbs::reduce,
-               verbs::reduce_scatter, verbs::reduce_scatter_v, verbs::scan, verbs::exclusive_scan,
-               verbs::all_gather, verbs::all_gather_v, verbs::all_gather_v_made,
-               verbs::all_gather_v_counted, verbs::all_gather_v_counted_made, verbs::gather,
-               verbs::gather_v, verbs::gather_v_counted, verbs::scatter, verbs::scatter_v,
-               verbs::all_to_all, verbs::all_to_all_v, verbs::all_to_all_v_counted,
-               verbs::neighbor_all_gather, verbs::neighbor_all_gather_v, verbs::neighbor_all_to_all,
-               verbs::neighbor_all_to_all_v, verbs::send, verbs::recv, verbs::recv_made,
-               verbs::send_recv, verbs::batch, verbs::probe, verbs::matched_probe, verbs::wait>;
+using all_verbs = std::tuple<
+    verbs::barrier, verbs::broadcast, verbs::broadcast_object, verbs::all_reduce, verbs::reduce,
+    verbs::reduce_scatter, verbs::reduce_scatter_v, verbs::scan, verbs::exclusive_scan,
+    verbs::all_gather, verbs::all_gather_v, verbs::all_gather_v_made, verbs::all_gather_v_counted,
+    verbs::all_gather_v_counted_made, verbs::gather, verbs::gather_v, verbs::gather_v_counted,
+    verbs::scatter, verbs::scatter_v, verbs::all_to_all, verbs::all_to_all_v,
+    verbs::all_to_all_v_counted, verbs::neighbor_all_gather, verbs::neighbor_all_gather_v,
+    verbs::neighbor_all_to_all, verbs::neighbor_all_to_all_v, verbs::send, verbs::recv,
+    verbs::recv_made, verbs::send_object, verbs::recv_object, verbs::send_recv, verbs::batch,
+    verbs::probe, verbs::matched_probe, verbs::wait>;
 
 }  // namespace collectives_test

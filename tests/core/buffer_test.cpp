@@ -3,12 +3,15 @@
 
 // The buffer concepts and the views that buffers become.
 
+#include <cohort/adapters/mdspan.hpp>
 #include <cohort/core/buffer.hpp>
+#include <cohort/core/flatten.hpp>
 
 #include <array>
 #include <complex>
 #include <cstddef>
 #include <initializer_list>
+#include <memory>
 #include <numeric>
 #include <span>
 #include <string>
@@ -72,19 +75,106 @@ struct shallow_view {
 static_assert(!owned_buffer<shallow_view> && !readable_buffer<shallow_view>);
 
 // What std::mdspan offers, for any strides.
-template <class T, std::size_t Rank>
+template <class T, std::size_t Rank, class Reference = T&>
 struct matrix_view {
   using element_type = T;
+  using reference = Reference;
   T* data_;
   std::array<std::size_t, Rank> extents_;
   std::array<std::size_t, Rank> strides_;
-  [[nodiscard]] T* data_handle() const { return data_; }
+  [[nodiscard]] T* const& data_handle() const { return data_; }
   static constexpr std::size_t rank() { return Rank; }
   [[nodiscard]] std::size_t extent(std::size_t i) const { return extents_[i]; }
   [[nodiscard]] std::size_t stride(std::size_t i) const { return strides_[i]; }
 };
 static_assert(writable_buffer<matrix_view<int, 2>> && !writable_buffer<matrix_view<const int, 2>>);
 static_assert(!readable_buffer<matrix_view<std::string, 2>>);
+static_assert(!readable_buffer<matrix_view<int, 2, int>>);  // as of an accessor that scales
+
+}  // namespace
+
+namespace described_classes {
+
+// Owns its elements, which are no range; constness is deep.
+template <class T>
+struct grid {
+  explicit grid(std::size_t n = 0) : cells_(new T[n]()), n_(n) {}
+  T* cells() { return cells_.get(); }
+  [[nodiscard]] const T* cells() const { return cells_.get(); }
+  std::unique_ptr<T[]> cells_;
+  std::size_t n_;
+};
+
+// Refers to every second element of an array; constness is shallow. It is a contiguous range too,
+// of something else.
+struct every_second {
+  int* data_;
+  std::size_t n_;
+  [[nodiscard]] const char* begin() const { return "what it prints"; }
+  [[nodiscard]] const char* end() const { return begin(); }
+};
+
+// Owns its elements, and may fail to say where they are.
+struct doubtful : grid<double> {
+  using grid::grid;
+};
+
+// No buffers: one gives no buffer_view, the other does not say whether it owns.
+struct no_view {};
+struct silent {};
+
+}  // namespace described_classes
+
+template <class T>
+struct cohort::buffer_traits<described_classes::grid<T>> {
+  static constexpr bool owns = true;
+  static auto view(auto& g) noexcept { return cohort::contiguous_view(g.cells(), g.n_); }
+};
+template <>
+struct cohort::buffer_traits<described_classes::every_second> {
+  static constexpr bool owns = false;
+  static auto view(const described_classes::every_second& v) {
+    return cohort::buffer_view<int>{v.data_, v.n_, 1, 2};
+  }
+};
+template <>
+struct cohort::buffer_traits<described_classes::doubtful> {
+  static constexpr bool owns = true;
+  static auto view(auto& g) { return cohort::contiguous_view(g.cells(), g.n_); }
+};
+template <>
+struct cohort::buffer_traits<described_classes::no_view> {
+  static constexpr bool owns = false;
+  static int view(const described_classes::no_view&) { return 0; }
+};
+template <>
+struct cohort::buffer_traits<described_classes::silent> {
+  static cohort::buffer_view<int> view(const described_classes::silent&) { return {}; }
+};
+
+namespace {
+
+using described_classes::every_second;
+using grid = described_classes::grid<double>;
+
+static_assert(writable_buffer<grid&> && !writable_buffer<const grid&>);
+static_assert(readable_buffer<const grid&> && !readable_buffer<grid> && owned_buffer<grid>);
+static_assert(!owned_buffer<const grid> && !owned_buffer<grid&> && output_buffer<grid>);
+static_assert(writable_buffer<described_classes::doubtful&> &&
+              !input_buffer<described_classes::doubtful>);
+static_assert(std::same_as<element_of_t<grid>, double>);
+static_assert(std::same_as<element_of_t<const grid&>, double>);
+static_assert(writable_buffer<every_second> && writable_buffer<const every_second&>);
+static_assert(writable_buffer<const every_second> && !owned_buffer<every_second>);
+static_assert(std::same_as<element_of_t<every_second>, int>);
+static_assert(!input_buffer<described_classes::no_view&> &&
+              !input_buffer<described_classes::silent&>);
+static_assert(!input_buffer<described_classes::grid<std::string>&>);
+
+struct every_dimension {
+  [[nodiscard]] static std::size_t extent(std::size_t) { return 7; }
+  [[nodiscard]] static std::size_t stride(std::size_t) { return 1; }
+};
 
 std::vector<int> numbers(std::size_t n) {
   std::vector<int> result(n);
@@ -192,6 +282,29 @@ TEST_CASE("a multidimensional view becomes the simplest strided view") {
     CHECK_THROWS_AS(view_of(cube{data.data(), {2, 2, 2}, {12, 4, 1}}), cohort::error);
     CHECK_THROWS_AS(view_of(view{data.data(), {2, 2}, {12, 2}}), cohort::error);
   }
+}
+
+TEST_CASE("a class with buffer_traits becomes the view that these give") {
+  grid cells(6);
+  CHECK(view_of(cells).data == cells.cells());
+  CHECK(view_of(cells).count == 6);
+  static_assert(
+      std::is_same_v<decltype(view_of(std::as_const(cells))), cohort::buffer_view<const double>>);
+
+  auto data = numbers(6);
+  CHECK(packed(view_of(every_second{data.data() + 1, 3})) == std::vector<int>{1, 3, 5});
+}
+
+TEST_CASE("data of several dimensions are flattened by their extents and strides") {
+  auto data = numbers(24);
+  using extents = std::array<std::size_t, 2>;
+  using strides = std::array<std::ptrdiff_t, 2>;
+  CHECK(packed(cohort::flatten(data.data(), extents{2, 3}, strides{1, 6})) ==
+        std::vector<int>{0, 1, 6, 7, 12, 13});
+  CHECK(packed(cohort::flatten(data.data() + 23, extents{1, 3}, strides{24, -1})) ==
+        std::vector<int>{23, 22, 21});
+  CHECK(cohort::flatten<0>(data.data(), every_dimension{}).count == 1);
+  CHECK_THROWS_AS(cohort::flatten(data.data(), extents{2, 2}, strides{2, 12}), cohort::error);
 }
 
 TEST_CASE("buffers are in host memory unless a trait says otherwise") {

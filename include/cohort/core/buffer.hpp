@@ -3,14 +3,11 @@
 #pragma once
 
 /// \file What the verbs accept as data: the buffer concepts, the view that every buffer becomes,
-/// and a strided view to build one.
+/// a strided view to build one, and the customisation point for classes of other libraries.
 
 #include <cohort/core/copy.hpp>
 #include <cohort/core/element.hpp>
-#include <cohort/core/error.hpp>
 
-#include <algorithm>
-#include <array>
 #include <concepts>
 #include <cstddef>
 #include <memory>
@@ -84,22 +81,6 @@ template <class T>
   requires(!std::is_const_v<T>)
 void unpack(const T* in, buffer_view<T> to);
 
-/// A multidimensional view in the manner of std::mdspan over plain memory.
-template <class V>
-concept mdspan_like = requires(const V& view) {
-  typename V::element_type;
-  { view.data_handle() } -> std::same_as<typename V::element_type*>;
-  { V::rank() } -> std::convertible_to<std::size_t>;
-  view.extent(0);
-  view.stride(0);
-} && (V::rank() >= 1);
-
-/// Reads a multidimensional view as regularly strided memory. Elements travel in the order of their
-/// addresses, whatever the order of the dimensions. Throws errc::not_supported if more than two
-/// strides are needed, or two of which none is 1: copy such data first.
-template <mdspan_like V>
-[[nodiscard]] constexpr buffer_view<typename V::element_type> flatten(const V& view);
-
 template <class T>
 void pack(buffer_view<T> from, std::remove_const_t<T>* out) {
   if (from.contiguous()) return copy_elements(out, from.data, from.count);
@@ -121,50 +102,38 @@ void unpack(const T* in, buffer_view<T> to) {
   }
 }
 
-// 1. Leave out dimensions of one element, 2. order the rest by stride, 3. merge neighbours that
-// continue each other. What is left must be one dimension, or rows of adjacent elements.
-template <mdspan_like V>
-constexpr buffer_view<typename V::element_type> flatten(const V& view) {
-  struct dimension {
-    std::size_t extent;
-    std::ptrdiff_t stride;
-  };
-  std::array<dimension, V::rank()> dimensions{};
-  std::size_t used = 0;
-  std::size_t count = 1;
-  for (std::size_t i = 0; i < V::rank(); ++i) {
-    const auto extent = static_cast<std::size_t>(view.extent(i));
-    count *= extent;
-    if (extent == 1) continue;
-    // By insertion: g++ 12 takes std::sort of so few for an access out of bounds and warns.
-    const auto stride = static_cast<std::ptrdiff_t>(view.stride(i));
-    std::size_t at = used++;
-    for (; at != 0 && stride < dimensions[at - 1].stride; --at) dimensions[at] = dimensions[at - 1];
-    dimensions[at] = {extent, stride};
-  }
-  if (count == 0 || used == 0) {
-    return contiguous_view(view.data_handle(), count);
-  }
-  std::size_t last = 0;
-  for (std::size_t i = 1; i < used; ++i) {
-    auto& inner = dimensions[last];
-    if (dimensions[i].stride == inner.stride * static_cast<std::ptrdiff_t>(inner.extent)) {
-      inner.extent *= dimensions[i].extent;
-    } else {
-      dimensions[++last] = dimensions[i];
-    }
-  }
-  const bool unit = dimensions[0].stride == 1;
-  if (last == 0) {
-    return unit ? contiguous_view(view.data_handle(), count)
-                : buffer_view<typename V::element_type>{view.data_handle(), count, 1,
-                                                        dimensions[0].stride};
-  }
-  if (last > 1 || !unit) {
-    throw error(errc::not_supported, "this multidimensional view needs more than one stride");
-  }
-  return {view.data_handle(), count, dimensions[0].extent, dimensions[1].stride};
-}
+/// The customisation point for classes that are no contiguous ranges: matrices, views of several
+/// dimensions. Specialise it for the class; every verb then takes its objects.
+///
+///     template <>
+///     struct cohort::buffer_traits<grid> {
+///       static constexpr bool owns = true;       // copies and moves carry the elements
+///       static auto view(auto& g) noexcept {     // of grid& and const grid&
+///         return cohort::contiguous_view(g.cells(), g.width() * g.height());
+///       }
+///     };
+///
+/// `view` gives a buffer_view: the pointer, whose constness says whether the elements may be
+/// written, their count, and their blocks and stride; core/flatten.hpp makes one from dimensions.
+/// `owns` says what an rvalue is. If false, it is a view of elements that are elsewhere: the
+/// operation borrows them. If true, the operation has the rvalue moved in, asks for its view there,
+/// and hands it back; for that `view` must be noexcept and the class have a default constructor, or
+/// an rvalue is refused. The traits are asked before the class is taken for a range. The headers in
+/// cohort/adapters/ have them for mdspan, Eigen and Kokkos.
+template <class B>
+struct buffer_traits {};
+
+template <class T>
+struct buffer_traits<buffer_view<T>> {
+  static constexpr bool owns = false;
+  static constexpr buffer_view<T> view(const buffer_view<T>& view) noexcept { return view; }
+};
+
+template <class T>
+struct buffer_traits<strided_view<T>> {
+  static constexpr bool owns = false;
+  static constexpr buffer_view<T> view(const strided_view<T>& view) noexcept { return view.view(); }
+};
 
 /// Where memory is. Managed memory counts as device memory.
 enum class memory_space { host, pinned, device, managed };
@@ -207,25 +176,27 @@ template <class R>
 concept range_of_elements = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
                             element_or_const<std::remove_pointer_t<data_pointer_t<R>>>;
 
-template <class V>
-inline constexpr bool is_strided_view = false;
-template <class T>
-inline constexpr bool is_strided_view<strided_view<T>> = true;
-template <class T>
-inline constexpr bool is_strided_view<buffer_view<T>> = true;
+/// What buffer_traits give for an object, which may be const.
+template <class B>
+using described_view_t = decltype(buffer_traits<std::remove_cv_t<B>>::view(std::declval<B&>()));
 
-template <class V>
-inline constexpr bool is_element_mdspan = false;
-template <mdspan_like V>
-inline constexpr bool is_element_mdspan<V> = element_or_const<typename V::element_type>;
+template <class B>
+concept has_traits = requires {
+  { buffer_traits<std::remove_cv_t<B>>::owns } -> std::convertible_to<bool>;
+  requires std::same_as<described_view_t<B>,
+                        buffer_view<std::remove_pointer_t<decltype(described_view_t<B>::data)>>>;
+};
+template <class B>
+concept described =
+    has_traits<B> && element_or_const<std::remove_pointer_t<decltype(described_view_t<B>::data)>>;
 
-template <class V>
-concept strided =
-    is_strided_view<std::remove_cvref_t<V>> || is_element_mdspan<std::remove_cvref_t<V>>;
+/// Whether an rvalue of the class, which is described, is a view.
+template <class B>
+concept described_as_view = described<B> && !buffer_traits<std::remove_cv_t<B>>::owns;
 
 template <class B>
 concept scalar = std::is_lvalue_reference_v<B> && element<std::remove_cvref_t<B>> &&
-                 !std::ranges::range<std::remove_reference_t<B>> && !strided<B>;
+                 !std::ranges::range<std::remove_reference_t<B>>;
 
 // An rvalue may be passed where the view survives the object: spans and the like.
 template <class B>
@@ -233,7 +204,10 @@ concept borrowed_range_of_elements =
     std::ranges::borrowed_range<B> && range_of_elements<std::remove_reference_t<B>>;
 
 template <class B>
-concept borrowed_buffer = borrowed_range_of_elements<B> || strided<B> || scalar<B>;
+concept borrowed_buffer =
+    (described<std::remove_reference_t<B>>
+         ? std::is_lvalue_reference_v<B> || described_as_view<std::remove_reference_t<B>>
+         : borrowed_range_of_elements<B> || scalar<B>);
 
 template <class B>
 inline constexpr bool is_off_host =
@@ -255,20 +229,32 @@ using viewed_t = decltype(view_maker::make(std::declval<std::remove_reference_t<
 }  // namespace detail
 
 /// Something to read elements from that outlives the call: a lvalue of a contiguous container or
-/// array, a span, a strided view, a lvalue element. `B` is deduced as for a forwarding reference,
-/// so that a temporary container, which would dangle, is not one.
+/// array or of a class that has buffer_traits, a span or another view, a lvalue element. `B` is
+/// deduced as for a forwarding reference, so that a temporary container, which would dangle, is not
+/// one.
 template <class B>
 concept readable_buffer = detail::borrowed_buffer<B> && !detail::is_off_host<B>;
 
-/// A container passed as an rvalue: the operation owns it and hands it back. Recognised by being a
-/// movable contiguous range whose constness is deep, as it is for owners and is not for views.
+namespace detail {
+// A range owns its elements where its constness is deep, as it is for owners and is not for views.
+template <class B>
+concept owner_by_constness =
+    !std::ranges::borrowed_range<B> && range_of_elements<B> && range_of_elements<const B> &&
+    !std::is_const_v<std::remove_pointer_t<data_pointer_t<B>>> &&
+    std::is_const_v<std::remove_pointer_t<data_pointer_t<const B>>>;
+template <class B>
+concept described_as_owner =
+    buffer_traits<B>::owns && std::default_initializable<B> &&
+    noexcept(buffer_traits<B>::view(std::declval<B&>())) &&
+    !std::is_const_v<std::remove_pointer_t<decltype(described_view_t<B>::data)>>;
+}  // namespace detail
+
+/// A container passed as an rvalue: the operation owns it and hands it back. A movable class whose
+/// buffer_traits say that it owns elements, or a contiguous range whose constness is deep.
 template <class B>
 concept owned_buffer =
     std::is_object_v<B> && !std::is_const_v<B> && std::movable<B> && !detail::is_off_host<B> &&
-    !detail::strided<B> && !std::ranges::borrowed_range<B> && detail::range_of_elements<B> &&
-    detail::range_of_elements<const B> &&
-    !std::is_const_v<std::remove_pointer_t<detail::data_pointer_t<B>>> &&
-    std::is_const_v<std::remove_pointer_t<detail::data_pointer_t<const B>>>;
+    (detail::described<B> ? detail::described_as_owner<B> : detail::owner_by_constness<B>);
 
 /// The view of a buffer. Free: no call into MPI, no allocation. For an owned buffer, pass the
 /// lvalue where it has been moved to.
@@ -335,14 +321,10 @@ using element_of_t = std::remove_const_t<typename detail::element_of<B>::type>;
 
 template <class B>
 constexpr auto detail::view_maker::make(B&& buffer) {
-  using object = std::remove_cvref_t<B>;
-  if constexpr (mdspan_like<object>) {
-    return flatten(buffer);
-  } else if constexpr (requires { buffer.view(); } && is_strided_view<object>) {
-    return buffer.view();
-  } else if constexpr (is_strided_view<object>) {
-    return object(buffer);
-  } else if constexpr (std::ranges::range<std::remove_reference_t<B>>) {
+  using object = std::remove_reference_t<B>;
+  if constexpr (described<object>) {
+    return buffer_traits<std::remove_cv_t<object>>::view(buffer);
+  } else if constexpr (std::ranges::range<object>) {
     return contiguous_view(std::ranges::data(buffer),
                            static_cast<std::size_t>(std::ranges::size(buffer)));
   } else {

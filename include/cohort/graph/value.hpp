@@ -7,6 +7,7 @@
 
 #include <cohort/core/copy.hpp>
 #include <cohort/core/error.hpp>
+#include <cohort/core/type_name.hpp>
 #include <cohort/core/wire.hpp>
 #include <cohort/graph/machine/content.hpp>
 #include <cohort/progress/operation.hpp>
@@ -35,13 +36,7 @@ using value_of = std::conditional_t<std::is_void_v<T>, nothing, T>;
 
 namespace runtime {
 
-/// The name of a type, as the compiler writes it: equal in all processes of a program.
-template <class T>
-[[nodiscard]] constexpr std::string_view type_name() noexcept {
-  const std::string_view text(__PRETTY_FUNCTION__);
-  const std::size_t first = text.find("T = ") + 4;
-  return text.substr(first, text.find_first_of(";]", first) - first);
-}
+using cohort::detail::type_name;
 
 /// Its bytes in memory say nothing but its value.
 template <class T>

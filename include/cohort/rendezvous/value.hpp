@@ -5,6 +5,7 @@
 /// \file What a value is to a rendezvous: its type, its bytes, and the packet that keeps it.
 
 #include <cohort/core/copy.hpp>
+#include <cohort/core/type_name.hpp>
 #include <cohort/core/wire.hpp>
 #include <cohort/progress/operation.hpp>
 
@@ -58,20 +59,6 @@ inline std::atomic<const type_record*>& known_types() noexcept {
   return "a type unknown to this program (" + std::to_string(id) + ")";
 }
 
-/// The name of a type, as the compiler writes it.
-template <class T>
-[[nodiscard]] constexpr auto pretty() noexcept {
-  const std::string_view text(__PRETTY_FUNCTION__);
-  const std::size_t first = text.find("T = ") + 4;
-  return text.substr(first, text.rfind(']') - first);
-}
-
-[[nodiscard]] constexpr std::uint64_t hash_of(std::string_view text) noexcept {
-  std::uint64_t hash = 14695981039346656037U;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
-  return hash == 0 ? 1 : hash;
-}
-
 /// Copied as it lies in memory.
 template <class T>
 concept plain = std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> &&
@@ -112,7 +99,7 @@ struct registered {
     record.next = known_types().load();
     while (!known_types().compare_exchange_weak(record.next, &record)) continue;
   }
-  type_record record{hash_of(pretty<T>()), pretty<T>(), nullptr};
+  type_record record{cohort::detail::type_number<T>, cohort::detail::type_name<T>(), nullptr};
 };
 /// Registers the type before main, in programs that send or receive it.
 template <class T>
@@ -122,8 +109,7 @@ inline registered<T> registration;
 template <class T>
 [[nodiscard]] std::uint64_t type_id() noexcept {
   static_cast<void>(&registration<T>);
-  constexpr std::uint64_t id = hash_of(pretty<T>());
-  return id;
+  return cohort::detail::type_number<T>;
 }
 
 class packet;
