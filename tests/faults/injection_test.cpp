@@ -276,7 +276,8 @@ TEST_CASE("a persistent collective makes its request once") {
 TEST_CASE("a persistent collective that MPI does not take leaves nothing behind, and runs again") {
   if (!cohort::mpi::persistent::exists) return;
   const std::string made = "MPI" + std::string(MPI_VERSION >= 4 ? "" : "X") + "_Allreduce_init";
-  const std::string function = GENERATE_COPY(made, std::string("MPI_Start"));
+  const bool starts = GENERATE(false, true);
+  const std::string function = starts ? "MPI_Start" : made;
   CAPTURE(function);
   fixture on;
   int value = 1;

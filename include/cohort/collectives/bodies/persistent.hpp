@@ -98,8 +98,9 @@ class runs {
       const int rc = make_persistent(call, post.native(), &request_);
       if (rc != MPI_SUCCESS) return rc;
     }
-    by_request_ = true;
-    return post.add(MPI_Start(&request_), request_);
+    const int rc = post.add(MPI_Start(&request_), request_);
+    by_request_ = rc == MPI_SUCCESS;
+    return rc;
   }
   void end(std::error_code error, const comm::outcome_of_requests& seen) {
     std::optional<comm::backend_completion> waiting;
