@@ -51,7 +51,8 @@ namespace cohort {
 /// *Errors*, *cancellation* and checks: those of the verb. `errc::invalid_argument` from a run
 /// while one is in flight. *Dropped* while in flight, after `start`: what a dropped future does.
 /// *Threads*: one at a time. Like a communicator it must not outlive the context. *Cost*: one block
-/// of memory; none for a run. *Source*: `MPI_Allreduce_init` and its kin, `MPI_Start`.
+/// of memory; none for a run, a future for a start. *Source*: `MPI_Allreduce_init` and its kin,
+/// `MPI_Start`.
 template <class Make>
 class [[nodiscard]] persistent_operation {
  public:
