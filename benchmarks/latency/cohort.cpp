@@ -5,6 +5,7 @@
 #include "support/statistics.hpp"
 
 #include <cohort/collectives/all_reduce.hpp>
+#include <cohort/collectives/persistent.hpp>
 #include <cohort/comm.hpp>
 #include <cohort/p2p/batch.hpp>
 #include <cohort/p2p/recv.hpp>
@@ -121,6 +122,13 @@ double blocking_all_reduce(const cohort::communicator& world, buffer values, int
   for (int i = 0; i < rounds; ++i) {
     cohort::all_reduce(world, values, cohort::op::max, cohort::blocking);
   }
+  return bench::nanoseconds_since(start) / rounds;
+}
+
+double persistent_all_reduce(const cohort::communicator& world, buffer values, int rounds) {
+  auto most = cohort::all_reduce_init(world, values, cohort::op::max);
+  const auto start = bench::clock::now();
+  for (int i = 0; i < rounds; ++i) most.run(cohort::blocking);
   return bench::nanoseconds_since(start) / rounds;
 }
 

@@ -35,6 +35,7 @@ asio::awaitable<double> ping_pong(cohort::communicator world, buffer values, int
 double sync_wait_all_reduce(const cohort::communicator& world, buffer values, int rounds);
 /// The same by `cohort::blocking`.
 double blocking_all_reduce(const cohort::communicator& world, buffer values, int rounds);
+double persistent_all_reduce(const cohort::communicator& world, buffer values, int rounds);
 double blocking_ping_pong(const cohort::communicator& world, buffer values, int rounds);
 
 asio::awaitable<double> await_halo(cohort::communicator world, buffer values, int rounds);

@@ -155,6 +155,8 @@ asio::awaitable<void> measure_all(cohort::communicator world, bench::core_distan
   small.push_back(in_plain_code);
   small.push_back(
       {"blocking, backend mpi", blocked(by_messages, with_cohort::blocking_all_reduce), 1.2});
+  small.push_back({"persistent, blocking, backend mpi",
+                   blocked(by_messages, with_cohort::persistent_all_reduce), 0});
   small.push_back(blocking);
   co_await race.run("all_reduce 8 B", small, 1, crowded ? 200 : 1000, chosen.chunks);
   const auto all_block = [&](const std::string& title, std::size_t elements, int rounds,
@@ -164,6 +166,8 @@ asio::awaitable<void> measure_all(cohort::communicator world, bench::core_distan
     all.push_back({"blocking", blocked(elsewhere, with_cohort::blocking_all_reduce), target});
     all.push_back(
         {"blocking, backend mpi_blocking", blocked(by_mpi, with_cohort::blocking_all_reduce), 1.1});
+    all.push_back(
+        {"persistent, blocking", blocked(elsewhere, with_cohort::persistent_all_reduce), 0});
     return race.run(title, all, elements, rounds, chunks);
   };
   co_await all_block("blocking all_reduce 8 B", 1, crowded ? 200 : 1000, 1.1, chosen.chunks);

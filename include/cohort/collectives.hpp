@@ -23,6 +23,7 @@
 #include <cohort/collectives/broadcast.hpp>
 #include <cohort/collectives/gather.hpp>
 #include <cohort/collectives/neighbor.hpp>
+#include <cohort/collectives/persistent.hpp>
 #include <cohort/collectives/reduce.hpp>
 #include <cohort/collectives/reduce_scatter.hpp>
 #include <cohort/collectives/scan.hpp>

@@ -5,6 +5,7 @@
 // `aligned_alloc` of the program goes through here; what MPI takes with malloc is not counted.
 
 #include <cohort/collectives/all_reduce.hpp>
+#include <cohort/collectives/persistent.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/p2p/batch.hpp>
 #include <cohort/p2p/recv.hpp>
@@ -263,6 +264,42 @@ TEST_CASE("a batch allocates one block at most, and nothing when it is run again
   CHECK(filled - before <= 1);
   CHECK(allocations == filled);
   CHECK(ended == warm_up + rounds);
+}
+
+TEST_CASE(
+    "a persistent collective allocates one block, nothing for a run, and a future for a start") {
+  asio::io_context io;
+  const communicator self{io, MPI_COMM_SELF};
+  int value = 1;
+  int ended = 0;
+  const auto run = [&](auto& most, int times) {
+    for (int i = 0; i < times; ++i) {
+      most.run([&](std::error_code failed) { ended += failed ? 0 : 1; });
+      io.run();
+      io.restart();
+      most.run(cohort::blocking);
+    }
+  };
+  const auto in_parts = [](auto& most, int times) {
+    for (int i = 0; i < times; ++i) {
+      most.start();
+      most.finish(cohort::blocking);
+    }
+  };
+  {
+    auto warm = cohort::all_reduce_init(self, value, cohort::op::max);
+    run(warm, warm_up);
+    in_parts(warm, warm_up);
+  }
+  const long before = allocations;
+  auto most = cohort::all_reduce_init(self, value, cohort::op::max);
+  const long made = allocations;
+  run(most, rounds);
+  CHECK(made - before <= 1);
+  CHECK(allocations == made);
+  CHECK(ended == warm_up + rounds);
+  in_parts(most, rounds);
+  CHECK(allocations - made <= 2 * rounds);  // a future each, and what Asio needs for one
 }
 
 // Also the first time: a look that failed in the middle would lose what it has taken from MPI.

@@ -130,6 +130,14 @@ struct all_reduce : alone {
   }
   static bool right(const bench& b) { return b.one[0] == b.sum(); }
 };
+struct all_reduce_persistent : alone {
+  static constexpr const char* header = "collectives/persistent.hpp";
+  template <class Token>
+  auto operator()(bench& b, Token&& token) const {
+    return cohort::all_reduce_init(b.world, b.one, cohort::op::sum).run(std::forward<Token>(token));
+  }
+  static bool right(const bench& b) { return b.one[0] == b.sum(); }
+};
 struct reduce : alone {
   static constexpr const char* header = "collectives/reduce.hpp";
   template <class Token>
@@ -404,14 +412,14 @@ struct wait : alone {
 
 /// Every verb. check_verbs.sh also demands that each class above is named here.
 using all_verbs = std::tuple<
-    verbs::barrier, verbs::broadcast, verbs::broadcast_object, verbs::all_reduce, verbs::reduce,
-    verbs::reduce_scatter, verbs::reduce_scatter_v, verbs::scan, verbs::exclusive_scan,
-    verbs::all_gather, verbs::all_gather_v, verbs::all_gather_v_made, verbs::all_gather_v_counted,
-    verbs::all_gather_v_counted_made, verbs::gather, verbs::gather_v, verbs::gather_v_counted,
-    verbs::scatter, verbs::scatter_v, verbs::all_to_all, verbs::all_to_all_v,
-    verbs::all_to_all_v_counted, verbs::neighbor_all_gather, verbs::neighbor_all_gather_v,
-    verbs::neighbor_all_to_all, verbs::neighbor_all_to_all_v, verbs::send, verbs::recv,
-    verbs::recv_made, verbs::send_object, verbs::recv_object, verbs::send_recv, verbs::batch,
-    verbs::probe, verbs::matched_probe, verbs::wait>;
+    verbs::barrier, verbs::broadcast, verbs::broadcast_object, verbs::all_reduce,
+    verbs::all_reduce_persistent, verbs::reduce, verbs::reduce_scatter, verbs::reduce_scatter_v,
+    verbs::scan, verbs::exclusive_scan, verbs::all_gather, verbs::all_gather_v,
+    verbs::all_gather_v_made, verbs::all_gather_v_counted, verbs::all_gather_v_counted_made,
+    verbs::gather, verbs::gather_v, verbs::gather_v_counted, verbs::scatter, verbs::scatter_v,
+    verbs::all_to_all, verbs::all_to_all_v, verbs::all_to_all_v_counted, verbs::neighbor_all_gather,
+    verbs::neighbor_all_gather_v, verbs::neighbor_all_to_all, verbs::neighbor_all_to_all_v,
+    verbs::send, verbs::recv, verbs::recv_made, verbs::send_object, verbs::recv_object,
+    verbs::send_recv, verbs::batch, verbs::probe, verbs::matched_probe, verbs::wait>;
 
 }  // namespace collectives_test

@@ -8,7 +8,7 @@
 # 2. So must every MPI function that a header calls, whether that object instantiates it or not,
 #    unless this MPI does not have it.
 nm=$1 library=$2 interposer=$3 headers=$4
-functions='^_?MPI_[A-Z][a-z][A-Za-z0-9_]*$'
+functions='^_?MPIX?_[A-Z][a-z][A-Za-z0-9_]*$'
 undefined=$("$nm" -u "$library" | awk '{ print $NF }' | grep -E "$functions" | sort -u)
 covered=$("$nm" "$interposer" | awk '$2 == "T" { print $3 }' | grep -E "$functions" | sort -u)
 if [ "$(printf '%s\n' "$undefined" | wc -l)" -lt 20 ]; then
@@ -26,7 +26,7 @@ done
 
 list=$(dirname "$0")/interposer.cpp
 for name in $(grep -rhoE '\bMPI_[A-Z][a-z][A-Za-z0-9_]*\(' "$headers" | tr -d '(' | sort -u) \
-  $(grep -rhoE '&MPI_[A-Z][A-Za-z0-9_]*_c\b' "$headers" | tr -d '&' | sort -u); do
+  $(grep -rhoE '&MPI_[A-Z][A-Za-z0-9_]*_(c|init)\b' "$headers" | tr -d '&' | sort -u); do
   if ! grep -q -E "FAULTS_COVER\(${name#MPI_},|int $name\(" "$list"; then
     echo "covers_everything: a header calls $name, which is missing in interposer.cpp" >&2
     status=1

@@ -6,6 +6,7 @@
 // other.
 
 #include <cohort/cohort.hpp>
+#include <cohort/mpi/persistent.hpp>
 #include <cohort/shm.hpp>
 
 #include <array>
@@ -250,6 +251,54 @@ TEST_CASE("a persistent batch makes its requests once") {
   CHECK(faults::calls("MPI_Start") == 20);
   CHECK(faults::calls("MPI_Isend") + faults::calls("MPI_Irecv") == 0);
   CHECK(faults::calls("MPI_Request_free") == 2);
+}
+
+TEST_CASE("a persistent collective makes its request once") {
+  fixture on;
+  const std::string made = "MPI" + std::string(MPI_VERSION >= 4 ? "" : "X") + "_Allreduce_init";
+  if (!cohort::mpi::persistent::exists) return;
+  int value = 0;
+  {
+    auto sum = cohort::all_reduce_init(on.world, value, cohort::op::sum);
+    for (int round = 1; round < 10; ++round) {
+      value = round;
+      sum.run(cohort::blocking);
+      CHECK(value == round * on.world.size());
+    }
+    CHECK(faults::calls("MPI_Request_free") == 0);
+  }
+  CHECK(faults::calls(made) == 1);
+  CHECK(faults::calls("MPI_Start") == 9);
+  CHECK(faults::calls("MPI_Iallreduce") == 0);
+  CHECK(faults::calls("MPI_Request_free") == 1);
+}
+
+TEST_CASE("a persistent collective that MPI does not take leaves nothing behind, and runs again") {
+  if (!cohort::mpi::persistent::exists) return;
+  const std::string made = "MPI" + std::string(MPI_VERSION >= 4 ? "" : "X") + "_Allreduce_init";
+  const bool starts = GENERATE(false, true);
+  const std::string function = starts ? "MPI_Start" : made;
+  CAPTURE(function);
+  fixture on;
+  int value = 1;
+  {
+    auto sum = cohort::all_reduce_init(on.self, value, cohort::op::sum);
+    faults::fail_next(function, MPI_ERR_OTHER);
+    outcome result;
+    sum.run(result.handler());
+    CHECK(result.calls == 0);
+    on.run();
+    CHECK(faults::failed_as_asked(function));
+    CHECK(result.calls == 1);
+    CHECK(result.error == mpi_error(MPI_ERR_OTHER));
+    CHECK_FALSE(sum.is_in_flight());
+    outcome again;
+    sum.run(again.handler());
+    on.run();
+    CHECK(again.calls == 1);
+    CHECK_FALSE(again.error);
+  }
+  CHECK(faults::calls("MPI_Request_free") == 1);
 }
 
 TEST_CASE("an error in one status of many reaches one awaiter only") {

@@ -6,6 +6,8 @@
 
 #include "faults/interposer.hpp"
 
+#include <cohort/mpi/persistent.hpp>
+
 #include <map>
 #include <string_view>
 #include <utility>
@@ -82,12 +84,14 @@ void alter_sent(std::function<void(void*)> function) { alteration() = std::move(
 }  // namespace faults
 
 // The parameters have the names of the standard's text, the arguments are the same in order.
-#define FAULTS_COVER(name, parameters, arguments)                \
-  extern "C" int MPI_##name parameters {                         \
-    const int error = faults::enter("MPI_" #name);               \
-    return error != MPI_SUCCESS ? error : PMPI_##name arguments; \
-  }                                                              \
-  [[maybe_unused]] static const bool name##_posts = faults::note("MPI_" #name, #arguments);
+#define FAULTS_COVER(name, parameters, arguments) \
+  FAULTS_COVER_AS(MPI_##name, PMPI_##name, parameters, arguments)
+#define FAULTS_COVER_AS(name, next, parameters, arguments) \
+  extern "C" int name parameters {                         \
+    const int error = faults::enter(#name);                \
+    return error != MPI_SUCCESS ? error : next arguments;  \
+  }                                                        \
+  [[maybe_unused]] static const bool name##_posts = faults::note(#name, #arguments);
 
 extern "C" int MPI_Testsome(int count, MPI_Request requests[], int* found, int indices[],
                             MPI_Status statuses[]) {
@@ -385,6 +389,86 @@ FAULTS_COVER(Send_init,
              (const void* buf, int count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm,
               MPI_Request* made),
              (buf, count, datatype, dest, tag, comm, made))
+#if MPI_VERSION >= 4
+FAULTS_COVER(Allgather_init,
+             (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
+              int recvcount, MPI_Datatype recvtype, MPI_Comm comm, MPI_Info info,
+              MPI_Request* made),
+             (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm, info, made))
+FAULTS_COVER(Allreduce_init,
+             (const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
+              MPI_Comm comm, MPI_Info info, MPI_Request* made),
+             (sendbuf, recvbuf, count, datatype, op, comm, info, made))
+FAULTS_COVER(Alltoall_init,
+             (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
+              int recvcount, MPI_Datatype recvtype, MPI_Comm comm, MPI_Info info,
+              MPI_Request* made),
+             (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm, info, made))
+FAULTS_COVER(Barrier_init, (MPI_Comm comm, MPI_Info info, MPI_Request* made), (comm, info, made))
+FAULTS_COVER(Bcast_init,
+             (void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm comm,
+              MPI_Info info, MPI_Request* made),
+             (buffer, count, datatype, root, comm, info, made))
+FAULTS_COVER(Gather_init,
+             (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
+              int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm, MPI_Info info,
+              MPI_Request* made),
+             (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm, info, made))
+FAULTS_COVER(Reduce_init,
+             (const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
+              int root, MPI_Comm comm, MPI_Info info, MPI_Request* made),
+             (sendbuf, recvbuf, count, datatype, op, root, comm, info, made))
+FAULTS_COVER(Reduce_scatter_block_init,
+             (const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype, MPI_Op op,
+              MPI_Comm comm, MPI_Info info, MPI_Request* made),
+             (sendbuf, recvbuf, recvcount, datatype, op, comm, info, made))
+FAULTS_COVER(Scatter_init,
+             (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
+              int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm, MPI_Info info,
+              MPI_Request* made),
+             (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm, info, made))
+#elif defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
+FAULTS_COVER_AS(MPIX_Allgather_init, PMPIX_Allgather_init,
+                (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
+                 int recvcount, MPI_Datatype recvtype, MPI_Comm comm, MPI_Info info,
+                 MPI_Request* made),
+                (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm, info, made))
+FAULTS_COVER_AS(MPIX_Allreduce_init, PMPIX_Allreduce_init,
+                (const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
+                 MPI_Comm comm, MPI_Info info, MPI_Request* made),
+                (sendbuf, recvbuf, count, datatype, op, comm, info, made))
+FAULTS_COVER_AS(MPIX_Alltoall_init, PMPIX_Alltoall_init,
+                (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
+                 int recvcount, MPI_Datatype recvtype, MPI_Comm comm, MPI_Info info,
+                 MPI_Request* made),
+                (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm, info, made))
+FAULTS_COVER_AS(MPIX_Barrier_init, PMPIX_Barrier_init,
+                (MPI_Comm comm, MPI_Info info, MPI_Request* made), (comm, info, made))
+FAULTS_COVER_AS(MPIX_Bcast_init, PMPIX_Bcast_init,
+                (void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm comm,
+                 MPI_Info info, MPI_Request* made),
+                (buffer, count, datatype, root, comm, info, made))
+FAULTS_COVER_AS(MPIX_Gather_init, PMPIX_Gather_init,
+                (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
+                 int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm, MPI_Info info,
+                 MPI_Request* made),
+                (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm, info,
+                 made))
+FAULTS_COVER_AS(MPIX_Reduce_init, PMPIX_Reduce_init,
+                (const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
+                 int root, MPI_Comm comm, MPI_Info info, MPI_Request* made),
+                (sendbuf, recvbuf, count, datatype, op, root, comm, info, made))
+FAULTS_COVER_AS(MPIX_Reduce_scatter_block_init, PMPIX_Reduce_scatter_block_init,
+                (const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype,
+                 MPI_Op op, MPI_Comm comm, MPI_Info info, MPI_Request* made),
+                (sendbuf, recvbuf, recvcount, datatype, op, comm, info, made))
+FAULTS_COVER_AS(MPIX_Scatter_init, PMPIX_Scatter_init,
+                (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
+                 int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm, MPI_Info info,
+                 MPI_Request* made),
+                (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm, info,
+                 made))
+#endif
 FAULTS_COVER(Start, (MPI_Request * request), (request))
 FAULTS_COVER(Ssend,
              (const void* buf, int count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm),

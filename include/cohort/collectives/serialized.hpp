@@ -78,7 +78,7 @@ struct broadcast_object_body {
     }
   }
 
-  [[nodiscard]] errc check(const comm::communicator_state&) const noexcept {
+  [[nodiscard]] errc check(const comm::communicator_base&) const noexcept {
     return where.good_root() ? errc{} : errc::bad_root;
   }
   void explain(failure_text& text) const {

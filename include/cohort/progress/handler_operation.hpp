@@ -55,6 +55,15 @@ class handler_executor {
                                                      asio::execution::outstanding_work.tracked))>;
 
  public:
+  handler_executor() = default;
+  handler_executor(handler_executor&&) = default;
+  /// Asio does not ask of executors that they can be assigned.
+  handler_executor& operator=(handler_executor&& other) {
+    foreign_.reset();
+    if (other.foreign_) foreign_.emplace(std::move(*other.foreign_));
+    return *this;
+  }
+
   void set(const Handler& handler, const own_executor& own) {
     const executor ex = asio::get_associated_executor(handler, own);
     if (!same(ex, own)) {

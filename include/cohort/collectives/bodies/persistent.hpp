@@ -1,0 +1,228 @@
+// Copyright (c) 2026 The cohort authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+/// \file
+/// The bodies of a persistent operation: of one run, which is that of the verb with another `post`,
+/// and of waiting for a run that was started before.
+
+#include <cohort/collectives/bodies/call.hpp>
+#include <cohort/comm/operation.hpp>
+#include <cohort/mpi/native.hpp>
+#include <cohort/mpi/persistent.hpp>
+
+#include <atomic>
+#include <climits>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <system_error>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace cohort::collectives::detail {
+
+/// MPI's persistent request of a call whose size in bytes fits an int.
+inline int make_persistent(const comm::collective_call& call, MPI_Comm on, MPI_Request* made) {
+  namespace make = mpi::persistent;
+  const int count = static_cast<int>(call.count);
+  const void* const in = call.in;
+  void* const out = call.out;
+  const MPI_Datatype type = call.type;
+  const MPI_Info info = MPI_INFO_NULL;
+  switch (call.kind) {
+    case op_kind::all_reduce:
+      return make::all_reduce(in, out, count, type, call.op, on, info, made);
+    case op_kind::reduce:
+      return make::reduce(in, out, count, type, call.op, call.root, on, info, made);
+    case op_kind::reduce_scatter:
+      return make::reduce_scatter(in, out, count, type, call.op, on, info, made);
+    case op_kind::broadcast:
+      return make::broadcast(out, count, type, call.root, on, info, made);
+    case op_kind::all_gather:
+      return make::all_gather(in, count, type, out, count, type, on, info, made);
+    case op_kind::gather:
+      return make::gather(in, count, type, out, count, type, call.root, on, info, made);
+    case op_kind::scatter:
+      return make::scatter(in, count, type, out, count, type, call.root, on, info, made);
+    case op_kind::all_to_all:
+      return make::all_to_all(in, count, type, out, count, type, on, info, made);
+    case op_kind::barrier:
+      return make::barrier(on, info, made);
+    default:
+      return MPI_ERR_OTHER;
+  }
+}
+
+/// Whether MPI has requests of this kind that work.
+[[nodiscard]] constexpr bool has_persistent(op_kind kind) noexcept {
+  switch (kind) {
+    case op_kind::all_gather:
+    case op_kind::gather:
+    case op_kind::scatter:
+      return mpi::persistent::moves_blocks;
+    default:
+      return mpi::persistent::exists;
+  }
+}
+
+/// What a persistent operation, its runs and what waits for one share.
+class runs {
+ public:
+  explicit runs(const communicator& on) noexcept : comm_(on) {}
+  runs(const runs&) = delete;
+  runs& operator=(const runs&) = delete;
+  /// The request of a run that has not ended is MPI's.
+  ~runs() {
+    if (request_ == MPI_REQUEST_NULL || is_in_flight()) return;
+    comm::request_source& source = comm_.state()->source;
+    const comm::request_source::guard hold(source);
+    if (source.usable() == errc{}) MPI_Request_free(&request_);
+  }
+
+  [[nodiscard]] const communicator& comm() const noexcept { return comm_; }
+  [[nodiscard]] bool is_in_flight() const noexcept {
+    return in_flight_.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] bool has_request() const {
+    if (!comm_) return false;
+    const comm::request_source::guard hold(comm_.state()->source);
+    return request_ != MPI_REQUEST_NULL;
+  }
+
+  /// Whether nobody else has begun.
+  [[nodiscard]] bool begin() noexcept { return !in_flight_.exchange(true); }
+  /// With MPI locked. The request is made by the first run that MPI does.
+  int start(comm::poster& post, const comm::collective_call& call) {
+    if (request_ == MPI_REQUEST_NULL) {
+      const int rc = make_persistent(call, post.native(), &request_);
+      if (rc != MPI_SUCCESS) return rc;
+    }
+    const int rc = post.add(MPI_Start(&request_), request_);
+    by_request_ = rc == MPI_SUCCESS;
+    return rc;
+  }
+  void end(std::error_code error, const comm::outcome_of_requests& seen) {
+    std::optional<comm::backend_completion> waiting;
+    {
+      const comm::request_source::guard hold(comm_.state()->source);
+      // Open MPI frees a persistent request that has failed, and leaves null.
+      if (std::exchange(by_request_, false)) request_ = seen.left;
+      last_ = error;
+      waiting.swap(waiter_);
+      in_flight_.store(false, std::memory_order_release);
+    }
+    if (waiting) (*waiting)(error);
+  }
+  /// The run has gone without an end that it was told of: it has failed in a call that blocks, or
+  /// the context goes. MPI may have freed the request, or may still work on it.
+  void abandon() noexcept {
+    std::optional<comm::backend_completion> waiting;
+    {
+      const comm::request_source::guard hold(comm_.state()->source);
+      if (std::exchange(by_request_, false)) request_ = MPI_REQUEST_NULL;
+      last_ = asio::error::operation_aborted;
+      in_flight_.store(false, std::memory_order_release);
+      waiting.swap(waiter_);
+      // As the context goes it takes what waits along.
+      if (waiting && comm_.state()->engine.stopped()) {
+        std::exchange(waiting, std::nullopt)->in_look(last_);
+      }
+    }
+    if (waiting) (*waiting)(last_);
+  }
+  /// With MPI locked.
+  void wait(comm::poster& post) {
+    if (is_in_flight()) {
+      waiter_ = post.completion();
+      post.hold();
+    } else {
+      post.operation().fail(last_);
+    }
+  }
+  [[nodiscard]] errc check_wait() const noexcept {
+    return waiter_ ? errc::invalid_argument : errc{};
+  }
+
+ private:
+  communicator comm_;
+  std::atomic<bool> in_flight_{false};
+  // With MPI locked:
+  MPI_Request request_ = MPI_REQUEST_NULL;
+  bool by_request_ = false;  // the run that is in flight
+  std::error_code last_;
+  std::optional<comm::backend_completion> waiter_;
+};
+
+/// Whether MPI may keep the addresses of a body's elements: none are packed anew for each run.
+template <class Body>
+[[nodiscard]] bool stays_in_place(Body& body) {
+  bool stays = true;
+  if constexpr (requires { typename Body::arguments; }) {
+    Body::each_buffer(body, [&](const char*, auto& argument, bool, bool) {
+      stays = stays && argument.view().contiguous();
+    });
+  }
+  return stays;
+}
+
+/// One run. A backend takes it as it takes the verb.
+template <class Body>
+struct run_body : Body {
+  run_body(std::shared_ptr<runs> of_, Body&& body) : Body(std::move(body)), of(std::move(of_)) {}
+  run_body(run_body&&) = default;
+  ~run_body() {
+    if (of && began) of->abandon();
+  }
+
+  /// The first thing a start does.
+  [[nodiscard]] errc check(const comm::communicator_base& state) const noexcept {
+    if (!began) began = of->begin();
+    return began ? Body::check(state) : errc::invalid_argument;
+  }
+  void explain(failure_text& text) const {
+    Body::explain(text);
+    if (!began) text.note("it is in flight already");
+  }
+  int post(comm::poster& post) {
+    if (!post.base().is_inter() && this->bytes() <= INT_MAX &&
+        stays_in_place(static_cast<Body&>(*this))) {
+      const comm::collective_call call = this->call();
+      if (has_persistent(call.kind)) return of->start(post, call);
+    }
+    return Body::post(post);
+  }
+  auto finish(std::error_code error, const comm::outcome_of_requests& seen) {
+    auto values = Body::finish(error, seen);
+    if (std::exchange(began, false)) of->end(error, seen);
+    return values;
+  }
+
+  std::shared_ptr<runs> of;
+  mutable bool began = false;
+};
+
+/// Waits for the run in flight.
+struct finish_body {
+  using signature = void(std::error_code);
+  using unnumbered = void;  // it starts nothing
+  static constexpr const char* name = "finish";
+  static constexpr comm::cancels cancellation = comm::cancels::never;
+
+  explicit finish_body(std::shared_ptr<runs> of_) noexcept : of(std::move(of_)) {}
+
+  [[nodiscard]] errc check(const comm::communicator_base&) const noexcept {
+    return of->check_wait();
+  }
+  void explain(failure_text& text) const { text.note("of a persistent operation"); }
+  [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
+  int post(comm::poster& post) const {
+    of->wait(post);
+    return MPI_SUCCESS;
+  }
+  std::tuple<> finish(std::error_code, const comm::outcome_of_requests&) const { return {}; }
+
+  std::shared_ptr<runs> of;
+};
+
+}  // namespace cohort::collectives::detail
