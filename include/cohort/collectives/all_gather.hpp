@@ -15,7 +15,7 @@ struct all_gather_v_verb;
 
 template <class In>
 using all_gather_into_vector =
-    detail::movement_body<all_gather_v_verb, comm::argument<In>,
+    detail::movement_body<all_gather_v_verb, comm::argument<comm::kept_to_read<In>>,
                           detail::result_vector<element_of_t<In>>, detail::out_list>;
 
 }  // namespace collectives
@@ -68,7 +68,7 @@ auto all_gather_v(const communicator& comm, In&& in, Counts&& counts, Token&& to
   collectives::detail::out_list lists{collectives::detail::to_list(counts)};
   collectives::detail::result_vector<element_of_t<In>> out(lists.out);
   return comm::initiate(comm,
-                        body(comm::argument<In>(in), std::move(out),
+                        body(comm::argument<comm::kept_to_read<In>>(in), std::move(out),
                              collectives::detail::place_in(comm), std::move(lists)),
                         token);
 }

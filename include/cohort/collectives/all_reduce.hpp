@@ -11,9 +11,11 @@ namespace collectives {
 
 struct all_reduce_verb;
 template <class Buffer, class Op>
-using all_reduce_in_place_body = detail::in_place_reduction_body<all_reduce_verb, Buffer, Op>;
+using all_reduce_in_place_body =
+    detail::in_place_reduction_body<all_reduce_verb, comm::kept<Buffer>, Op>;
 template <class In, class Out, class Op>
-using all_reduce_body = detail::reduction_body<all_reduce_verb, In, Out, Op>;
+using all_reduce_body =
+    detail::reduction_body<all_reduce_verb, comm::kept_to_read<In>, comm::kept<Out>, Op>;
 
 }  // namespace collectives
 

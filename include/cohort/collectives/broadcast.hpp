@@ -28,10 +28,12 @@ struct broadcast_body;
 /// *Example*: `co_await cohort::broadcast(world, weights, 0);`
 template <class Buffer, std::integral Root, class Token = default_token>
   requires verb_output<Buffer> &&
-           completion_token_for<Token, typename collectives::broadcast_body<Buffer>::signature>
+           completion_token_for<Token,
+                                typename collectives::broadcast_body<comm::kept<Buffer>>::signature>
 auto broadcast(const communicator& comm, Buffer&& buffer, Root root, Token&& token = Token()) {
   const auto place = collectives::detail::place_in(comm, collectives::detail::to_rank(root));
-  return comm::initiate(comm, collectives::broadcast_body<Buffer>(buffer, place), token);
+  return comm::initiate(comm, collectives::broadcast_body<comm::kept<Buffer>>(buffer, place),
+                        token);
 }
 
 /// Chosen when a call does not fit: says what is wrong with it.
@@ -48,8 +50,7 @@ struct broadcast_body : comm::body_over<std::tuple<comm::argument<Buffer>>> {
   using value_type = typename comm::argument<Buffer>::value_type;
   static constexpr const char* name = name_of(op_kind::broadcast).data();
 
-  broadcast_body(std::remove_reference_t<Buffer>& buffer, detail::place where_)
-      : data(buffer), where(where_) {}
+  broadcast_body(auto& buffer, detail::place where_) : data(buffer), where(where_) {}
 
   [[nodiscard]] errc check(const comm::communicator_base&) const noexcept {
     return where.good_root() ? errc{} : errc::bad_root;

@@ -11,9 +11,10 @@ namespace collectives {
 
 struct reduce_verb;
 template <class Buffer, class Op>
-using reduce_in_place_body = detail::in_place_reduction_body<reduce_verb, Buffer, Op>;
+using reduce_in_place_body = detail::in_place_reduction_body<reduce_verb, comm::kept<Buffer>, Op>;
 template <class In, class Out, class Op>
-using reduce_body = detail::reduction_body<reduce_verb, In, Out, Op>;
+using reduce_body =
+    detail::reduction_body<reduce_verb, comm::kept_to_read<In>, comm::kept<Out>, Op>;
 
 }  // namespace collectives
 

@@ -10,16 +10,18 @@ namespace cohort {
 namespace collectives {
 
 template <class In, class Out, class Op>
-using scatters = reduce_scatter_body<In, Out, std::remove_cvref_t<Op>, detail::block_sizes::equal>;
+using scatters = reduce_scatter_body<comm::kept_to_read<In>, comm::kept<Out>,
+                                     std::remove_cvref_t<Op>, detail::block_sizes::equal>;
 template <class In, class Out, class Op>
-using scatters_v =
-    reduce_scatter_body<In, Out, std::remove_cvref_t<Op>, detail::block_sizes::uneven>;
+using scatters_v = reduce_scatter_body<comm::kept_to_read<In>, comm::kept<Out>,
+                                       std::remove_cvref_t<Op>, detail::block_sizes::uneven>;
 template <class Buffer, class Op>
-using scatters_in_place =
-    reduce_scatter_in_place_body<Buffer, std::remove_cvref_t<Op>, detail::block_sizes::equal>;
+using scatters_in_place = reduce_scatter_in_place_body<comm::kept<Buffer>, std::remove_cvref_t<Op>,
+                                                       detail::block_sizes::equal>;
 template <class Buffer, class Op>
 using scatters_in_place_v =
-    reduce_scatter_in_place_body<Buffer, std::remove_cvref_t<Op>, detail::block_sizes::uneven>;
+    reduce_scatter_in_place_body<comm::kept<Buffer>, std::remove_cvref_t<Op>,
+                                 detail::block_sizes::uneven>;
 
 }  // namespace collectives
 

@@ -11,15 +11,16 @@ namespace collectives {
 
 struct scan_verb;
 template <class Buffer, class Op>
-using scan_in_place_body = detail::in_place_reduction_body<scan_verb, Buffer, Op>;
+using scan_in_place_body = detail::in_place_reduction_body<scan_verb, comm::kept<Buffer>, Op>;
 template <class In, class Out, class Op>
-using scan_body = detail::reduction_body<scan_verb, In, Out, Op>;
+using scan_body = detail::reduction_body<scan_verb, comm::kept_to_read<In>, comm::kept<Out>, Op>;
 struct exclusive_scan_verb;
 template <class Buffer, class Op>
 using exclusive_scan_in_place_body =
-    detail::in_place_reduction_body<exclusive_scan_verb, Buffer, Op>;
+    detail::in_place_reduction_body<exclusive_scan_verb, comm::kept<Buffer>, Op>;
 template <class In, class Out, class Op>
-using exclusive_scan_body = detail::reduction_body<exclusive_scan_verb, In, Out, Op>;
+using exclusive_scan_body =
+    detail::reduction_body<exclusive_scan_verb, comm::kept_to_read<In>, comm::kept<Out>, Op>;
 
 }  // namespace collectives
 

@@ -30,6 +30,8 @@
 #include <cohort/comm/communicator.hpp>
 #include <cohort/comm/requests/operation.hpp>
 #include <cohort/core/devices.hpp>
+#include <cohort/core/error.hpp>
+#include <cohort/core/failure.hpp>
 #include <cohort/core/token.hpp>
 #include <cohort/mpi/error.hpp>
 #include <cohort/progress/value_of.hpp>
@@ -84,6 +86,26 @@ template <bool Owned, class Container, class Kept>
 }
 }  // namespace detail
 
+namespace detail {
+template <class B>
+struct kept_of {
+  using to_write = B;
+  using to_read = B;
+};
+template <readable_buffer B>
+struct kept_of<B> {
+  using to_write = decltype(view_of(std::declval<std::remove_reference_t<B>&>()));
+  using to_read = buffer_view<const std::remove_pointer_t<decltype(to_write::data)>>;
+};
+}  // namespace detail
+
+/// What a body keeps of a parameter `B&&` that it writes, or only reads: of borrowed memory of the
+/// host a view, so that bodies differ by the type of the elements and not by that of the container.
+template <class B>
+using kept = typename detail::kept_of<B>::to_write;
+template <class B>
+using kept_to_read = typename detail::kept_of<B>::to_read;
+
 /// Keeps what a verb was given for a parameter `B&&`: the view of a borrowed buffer, or the
 /// container itself if it was passed as an rvalue. An owned container lies in the operation, which
 /// does not move while MPI works, so take `view()` at the post, not before.
@@ -95,7 +117,10 @@ class argument {
   using value_type = element_of_t<B>;
   using view_type = decltype(view_of(std::declval<std::remove_reference_t<B>&>()));
 
-  explicit argument(std::remove_reference_t<B>& buffer) : kept_(keep(buffer)) {}
+  /// Of `B`, or of a buffer of which `B` is the view.
+  template <class Buffer>
+    requires(!std::same_as<std::remove_const_t<Buffer>, argument>)
+  explicit argument(Buffer& buffer) : kept_(keep(buffer)) {}
 
   [[nodiscard]] view_type view() noexcept {
     if constexpr (owned) {
@@ -117,7 +142,8 @@ class argument {
   [[nodiscard]] auto take() { return detail::back_to_caller<owned, B>(kept_); }
 
  private:
-  static decltype(auto) keep(std::remove_reference_t<B>& buffer) {
+  template <class Buffer>
+  static decltype(auto) keep(Buffer& buffer) {
     if constexpr (owned) {
       return std::move(buffer);
     } else {

@@ -12,10 +12,11 @@
 #include <cohort/mpi/lock.hpp>
 #include <cohort/mpi/native.hpp>
 
+#include <sched.h>
+
 #include <cstddef>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
 namespace cohort {
@@ -142,7 +143,7 @@ inline cohort::status request::wait() {
     if (const auto done = test()) {
       return *done;
     }
-    std::this_thread::yield();
+    ::sched_yield();
   }
 }
 

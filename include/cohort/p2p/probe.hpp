@@ -169,9 +169,11 @@ struct recv_new_message_body;
 /// *Example*: `auto st = co_await cohort::recv(world, std::move(message), buffer);`
 template <class Buffer, class Token = default_token>
   requires verb_output<Buffer> &&
-           completion_token_for<Token, typename p2p::recv_message_body<Buffer>::signature>
+           completion_token_for<Token,
+                                typename p2p::recv_message_body<comm::kept<Buffer>>::signature>
 auto recv(const communicator& comm, p2p::message&& from, Buffer&& buffer, Token&& token = Token()) {
-  return comm::initiate(comm, p2p::recv_message_body<Buffer>(std::move(from), buffer), token);
+  return comm::initiate(comm, p2p::recv_message_body<comm::kept<Buffer>>(std::move(from), buffer),
+                        token);
 }
 
 /// The same, into a new container of the message's size.
@@ -201,7 +203,7 @@ template <class Buffer>
 struct recv_message_body : matched, comm::body_over<std::tuple<comm::argument<Buffer>>, status> {
   static constexpr const char* name = "recv";
 
-  recv_message_body(message&& from_, std::remove_reference_t<Buffer>& buffer)
+  recv_message_body(message&& from_, auto& buffer)
       : matched(std::move(from_)), in(buffer, from.source(), from.tag()) {}
 
   void explain(failure_text& text) const { in.explain(text); }

@@ -37,9 +37,9 @@ concept receivable = owned_buffer<Container> && std::default_initializable<Conta
 /// *Example*: `auto st = co_await cohort::recv(world, halo, left, 7);`
 template <class Buffer, class Token = default_token>
   requires verb_output<Buffer> &&
-           completion_token_for<Token, typename p2p::recv_body<Buffer>::signature>
+           completion_token_for<Token, typename p2p::recv_body<comm::kept<Buffer>>::signature>
 auto recv(const communicator& comm, Buffer&& buffer, int source, int tag, Token&& token = Token()) {
-  return comm::initiate(comm, p2p::recv_body<Buffer>(buffer, source, tag), token);
+  return comm::initiate(comm, p2p::recv_body<comm::kept<Buffer>>(buffer, source, tag), token);
 }
 
 /// Receives a message of unknown size: looks for it, makes a container of its size, receives it.
@@ -68,8 +68,7 @@ struct recv_body : comm::body_over<std::tuple<comm::argument<Buffer>>, status> {
   static constexpr const char* name = "recv";
   static constexpr comm::cancels cancellation = comm::cancels::receive;
 
-  recv_body(std::remove_reference_t<Buffer>& buffer, int source, int tag)
-      : in(buffer, source, tag) {}
+  recv_body(auto& buffer, int source, int tag) : in(buffer, source, tag) {}
 
   [[nodiscard]] errc check(const comm::communicator_base& state) const noexcept {
     return in.check(state);

@@ -29,10 +29,12 @@ struct send_body;
 /// *Example*: `co_await cohort::send(world, halo, right, 7);`
 template <send_mode Mode = send_mode::standard, class Buffer, class Token = default_token>
   requires verb_input<Buffer> &&
-           completion_token_for<Token, typename p2p::send_body<Buffer, Mode>::signature>
+           completion_token_for<
+               Token, typename p2p::send_body<comm::kept_to_read<Buffer>, Mode>::signature>
 auto send(const communicator& comm, Buffer&& buffer, int destination, int tag,
           Token&& token = Token()) {
-  return comm::initiate(comm, p2p::send_body<Buffer, Mode>(buffer, destination, tag), token);
+  return comm::initiate(
+      comm, p2p::send_body<comm::kept_to_read<Buffer>, Mode>(buffer, destination, tag), token);
 }
 
 /// Chosen when a call fits no other form: says what is wrong with it.
@@ -50,7 +52,7 @@ struct send_body : comm::body_over<std::tuple<comm::argument<Buffer>>> {
                                       : Mode == send_mode::synchronous ? "send<synchronous>"
                                                                        : "send<ready>";
 
-  send_body(std::remove_reference_t<Buffer>& buffer, int destination_, int tag_)
+  send_body(auto& buffer, int destination_, int tag_)
       : data(buffer), destination(destination_), tag(tag_) {}
 
   [[nodiscard]] errc check(const comm::communicator_base& state) const noexcept {

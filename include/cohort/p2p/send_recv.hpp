@@ -27,10 +27,13 @@ struct send_recv_body;
 /// `MPI_Irecv`. *Example*: `co_await cohort::send_recv(world, edge, right, halo, left, 7);`
 template <class Out, class In, class Token = default_token>
   requires verb_input<Out> && verb_output<In> &&
-           completion_token_for<Token, typename p2p::send_recv_body<Out, In>::signature>
+           completion_token_for<Token, typename p2p::send_recv_body<comm::kept_to_read<Out>,
+                                                                    comm::kept<In>>::signature>
 auto send_recv(const communicator& comm, Out&& out, int destination, In&& in, int source, int tag,
                Token&& token = Token()) {
-  return comm::initiate(comm, p2p::send_recv_body<Out, In>(out, destination, in, source, tag),
+  return comm::initiate(comm,
+                        p2p::send_recv_body<comm::kept_to_read<Out>, comm::kept<In>>(
+                            out, destination, in, source, tag),
                         token);
 }
 
@@ -49,8 +52,7 @@ struct send_recv_body
   static constexpr const char* name = "send_recv";
   static constexpr comm::cancels cancellation = comm::cancels::receive;
 
-  send_recv_body(std::remove_reference_t<Out>& out_, int destination_,
-                 std::remove_reference_t<In>& in_, int source, int tag)
+  send_recv_body(auto& out_, int destination_, auto& in_, int source, int tag)
       : out(out_), destination(destination_), in(in_, source, tag) {}
 
   [[nodiscard]] errc check(const comm::communicator_base& state) const noexcept {

@@ -129,10 +129,12 @@ struct exchanging_body : movement_base<Verb, Lists>, comm::body_over<counted_arg
 // ---- calls ------------------------------------------------------------------------------------
 
 template <class CountsVerb, class Verb, class In, class Out, class Lists = out_list>
-using exchanges = exchanging_body<CountsVerb, Verb, comm::argument<In>, comm::argument<Out>, Lists>;
+using exchanges = exchanging_body<CountsVerb, Verb, comm::argument<comm::kept_to_read<In>>,
+                                  comm::argument<comm::kept<Out>>, Lists>;
 template <class CountsVerb, class Verb, class In, class Lists = out_list>
 using exchanges_into_vector =
-    exchanging_body<CountsVerb, Verb, comm::argument<In>, result_vector<element_of_t<In>>, Lists>;
+    exchanging_body<CountsVerb, Verb, comm::argument<comm::kept_to_read<In>>,
+                    result_vector<element_of_t<In>>, Lists>;
 
 // A std::vector<bool> has no elements that MPI could write.
 template <class In>
@@ -153,7 +155,8 @@ auto start_exchange(const communicator& comm, In&& in, Out&& out, int root, Toke
                     Lists lists = {}) {
   return comm::initiate(
       comm,
-      exchanges<CountsVerb, Verb, In, Out, Lists>(comm::argument<In>(in), comm::argument<Out>(out),
+      exchanges<CountsVerb, Verb, In, Out, Lists>(comm::argument<comm::kept_to_read<In>>(in),
+                                                  comm::argument<comm::kept<Out>>(out),
                                                   place_in(comm, root), std::move(lists)),
       token);
 }
@@ -161,11 +164,12 @@ auto start_exchange(const communicator& comm, In&& in, Out&& out, int root, Toke
 template <class CountsVerb, class Verb, class In, class Token, class Lists = out_list>
 auto start_exchange_into_vector(const communicator& comm, In&& in, int root, Token& token,
                                 Lists lists = {}) {
-  return comm::initiate(comm,
-                        exchanges_into_vector<CountsVerb, Verb, In, Lists>(
-                            comm::argument<In>(in), result_vector<element_of_t<In>>(),
-                            place_in(comm, root), std::move(lists)),
-                        token);
+  return comm::initiate(
+      comm,
+      exchanges_into_vector<CountsVerb, Verb, In, Lists>(comm::argument<comm::kept_to_read<In>>(in),
+                                                         result_vector<element_of_t<In>>(),
+                                                         place_in(comm, root), std::move(lists)),
+      token);
 }
 
 }  // namespace cohort::collectives::detail

@@ -293,9 +293,10 @@ concept movable_to =
     verb_input<In> && verb_output<Out> && std::same_as<element_of_t<In>, element_of_t<Out>>;
 
 template <class Verb, class In, class Out, class Lists = no_lists>
-using moves = movement_body<Verb, comm::argument<In>, comm::argument<Out>, Lists>;
+using moves = movement_body<Verb, comm::argument<comm::kept_to_read<In>>,
+                            comm::argument<comm::kept<Out>>, Lists>;
 template <class Verb, class Buffer, class Lists = no_lists>
-using moves_in_place = in_place_movement_body<Verb, comm::argument<Buffer>, Lists>;
+using moves_in_place = in_place_movement_body<Verb, comm::argument<comm::kept<Buffer>>, Lists>;
 
 template <class Body>
 using signature_of = typename Body::signature;
@@ -312,20 +313,21 @@ concept movement_call_in_place =
 template <class Verb, class In, class Out, class Token, class Lists = no_lists>
 auto start_movement(const communicator& comm, In&& in, Out&& out, int root, Token& token,
                     Lists lists = {}) {
-  return comm::initiate(
-      comm,
-      moves<Verb, In, Out, Lists>(comm::argument<In>(in), comm::argument<Out>(out),
-                                  place_in(comm, root), std::move(lists)),
-      token);
+  return comm::initiate(comm,
+                        moves<Verb, In, Out, Lists>(comm::argument<comm::kept_to_read<In>>(in),
+                                                    comm::argument<comm::kept<Out>>(out),
+                                                    place_in(comm, root), std::move(lists)),
+                        token);
 }
 
 template <class Verb, class Buffer, class Token, class Lists = no_lists>
 auto start_movement_in_place(const communicator& comm, Buffer&& buffer, int root, Token& token,
                              Lists lists = {}) {
-  return comm::initiate(comm,
-                        moves_in_place<Verb, Buffer, Lists>(comm::argument<Buffer>(buffer),
-                                                            place_in(comm, root), std::move(lists)),
-                        token);
+  return comm::initiate(
+      comm,
+      moves_in_place<Verb, Buffer, Lists>(comm::argument<comm::kept<Buffer>>(buffer),
+                                          place_in(comm, root), std::move(lists)),
+      token);
 }
 
 /// What the list of kinds answers for a verb.

@@ -108,12 +108,10 @@ struct reduce_scatter_body : comm::body_over<std::tuple<comm::argument<In>, comm
   static constexpr const char* name = detail::scattered_blocks<Sizes>::name;
   static constexpr bool works_on_host = detail::works_on_host<Op>;
 
-  reduce_scatter_body(std::remove_reference_t<In>& in_, std::remove_reference_t<Out>& out_,
-                      detail::place where)
+  reduce_scatter_body(auto& in_, auto& out_, detail::place where)
       : in(in_), out(out_), blocks(where, out.count()) {}
   template <integer_list Counts>
-  reduce_scatter_body(std::remove_reference_t<In>& in_, std::remove_reference_t<Out>& out_,
-                      detail::place where, const Counts& counts)
+  reduce_scatter_body(auto& in_, auto& out_, detail::place where, const Counts& counts)
       : in(in_), out(out_), blocks(where, counts) {}
 
   [[nodiscard]] errc check(const comm::communicator_base&) const noexcept {
@@ -166,11 +164,10 @@ struct reduce_scatter_in_place_body : comm::body_over<std::tuple<comm::argument<
   static constexpr const char* name = detail::scattered_blocks<Sizes>::name;
   static constexpr bool works_on_host = true;  // it moves the block
 
-  reduce_scatter_in_place_body(std::remove_reference_t<Buffer>& buffer, detail::place where)
+  reduce_scatter_in_place_body(auto& buffer, detail::place where)
       : data(buffer), blocks(where, data.count() / where.blocks()) {}
   template <integer_list Counts>
-  reduce_scatter_in_place_body(std::remove_reference_t<Buffer>& buffer, detail::place where,
-                               const Counts& counts)
+  reduce_scatter_in_place_body(auto& buffer, detail::place where, const Counts& counts)
       : data(buffer), blocks(where, counts) {}
 
   [[nodiscard]] errc check(const comm::communicator_base&) const noexcept {

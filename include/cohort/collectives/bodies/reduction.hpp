@@ -155,8 +155,7 @@ struct in_place_reduction_body : comm::body_over<std::tuple<comm::argument<Buffe
   static constexpr const char* name = Verb::name;
   static constexpr bool works_on_host = detail::works_on_host<Op>;
 
-  in_place_reduction_body(std::remove_reference_t<Buffer>& buffer, place where_)
-      : data(buffer), where(where_) {}
+  in_place_reduction_body(auto& buffer, place where_) : data(buffer), where(where_) {}
 
   [[nodiscard]] errc check(const comm::communicator_base&) const noexcept {
     return !Verb::rooted || where.good_root() ? errc{} : errc::bad_root;
@@ -217,8 +216,7 @@ struct reduction_body : comm::body_over<std::tuple<comm::argument<In>, comm::arg
   static constexpr const char* name = Verb::name;
   static constexpr bool works_on_host = detail::works_on_host<Op>;
 
-  reduction_body(std::remove_reference_t<In>& in_, std::remove_reference_t<Out>& out_, place where_)
-      : in(in_), out(out_), where(where_) {}
+  reduction_body(auto& in_, auto& out_, place where_) : in(in_), out(out_), where(where_) {}
 
   [[nodiscard]] errc check(const comm::communicator_base&) const noexcept {
     if (Verb::rooted && !where.good_root()) return errc::bad_root;

@@ -173,7 +173,7 @@ template <class Buffer>
 struct incoming : arrival {
   using data_type = comm::argument<Buffer>;
 
-  incoming(std::remove_reference_t<Buffer>& buffer, int from, int with_tag)
+  incoming(auto& buffer, int from, int with_tag)
       : arrival(from, with_tag), data(buffer) {}
 
   [[nodiscard]] errc check(const comm::communicator_base& state) const noexcept {
