@@ -22,6 +22,7 @@
 #include <cohort/collectives/barrier.hpp>
 #include <cohort/collectives/broadcast.hpp>
 #include <cohort/collectives/gather.hpp>
+#include <cohort/collectives/instances.hpp>
 #include <cohort/collectives/neighbor.hpp>
 #include <cohort/collectives/reduce.hpp>
 #include <cohort/collectives/reduce_scatter.hpp>

@@ -7,6 +7,7 @@
 /// several files can share the work.
 
 #include <cohort/cluster/src.hpp>
+#include <cohort/collectives/src.hpp>
 #include <cohort/comm/src.hpp>
 #include <cohort/coordinator/src.hpp>
 #include <cohort/core/src.hpp>

@@ -484,10 +484,10 @@ struct result_of;
 template <class... Values>
 struct result_of<void(std::error_code, Values...)> : progress::value_of<Values...> {};
 
-/// Does it, waits, and returns what it has to say or throws.
-template <class Body>
-typename result_of<typename Body::signature>::type run_blocking(const communicator& comm,
-                                                                Body&& body) {
+/// Does it, waits, and returns what it has to say or throws. The library has some of these, which
+/// their declarations name without making a class of the body: so the result is an argument.
+template <class Result, class Body>
+Result run_blocking(const communicator& comm, Body& body) {
   if (!comm) throw error(errc::invalid_communicator, Body::name);
   const outcome_of_requests seen = comm.base()->run(functions_of<Body>, &body);
   return progress::shaped(body.finish({}, seen));
@@ -507,7 +507,8 @@ auto initiate(const communicator& comm, Body&& body, Token& token) {
         "device memory in a verb of MPI: include <cohort/staging.hpp>");
     return initiate(comm, staged_body<Body>(std::move(body)), token);
   } else if constexpr (std::is_same_v<std::remove_cvref_t<Token>, blocking_t>) {
-    return detail::run_blocking(comm, std::move(body));
+    using result = typename detail::result_of<typename Body::signature>::type;
+    return detail::run_blocking<result>(comm, body);
   } else {
     return detail::initiation<cohort::detail::with_asio, Token, Body>::start(comm, std::move(body),
                                                                              token);
