@@ -184,6 +184,7 @@ function check_include(path, quoted,    to) {
           !(header == "cohort/device/native.hpp" && code ~ / COHORT_HAS_CUDA [01]$/) &&
           !(header == "cohort/device/nvtx.hpp" && code ~ / COHORT_NVTX [01]$/) &&
           !(header == "cohort/nccl/native.hpp" && code ~ / COHORT_HAS_NCCL [01]$/) &&
+          !(header == "cohort/collectives/bodies/instances.hpp" && code ~ / COHORT_INSTANCE/) &&
           !(header == "cohort/nccl/extra/pack_kernels.hpp" && code ~ / COHORT_PACK_(TABLE|CODE)[(]/))
         complain("macros are defined in core/config.hpp and core/asio.hpp only")
     if (code ~ /ASIO_VERSION/ && header != "cohort/core/asio.hpp")

@@ -11,7 +11,7 @@ set -euo pipefail
 
 root=${1:-$(cd "$(dirname "$0")/.." && pwd)}
 list=$root/tests/collectives/verbs.hpp
-no_verbs=(collectives/block_list.hpp p2p/src.hpp)
+no_verbs=(collectives/block_list.hpp collectives/src.hpp p2p/src.hpp)
 wrong=0
 
 complain() {
@@ -28,7 +28,7 @@ for path in "$root"/include/cohort/{collectives,p2p}/*.hpp; do
   # Each function that the header declares in namespace cohort, by its catch-all overload.
   while read -r verb; do
     grep -q "cohort::$verb[(<]" "$list" || complain "$header: no verb of the list calls $verb"
-  done < <(sed -n 's/^asio::awaitable<void> \([a-z_]*\)(const communicator&, Arguments&&\.\.\.).*/\1/p' \
+  done < <(sed -n 's/^explained<Arguments\.\.\.> \([a-z_]*\)(const communicator&, Arguments&&\.\.\.).*/\1/p' \
     "$path" | sort -u)
 done
 

@@ -20,9 +20,9 @@
 #include <cohort/collectives/all_reduce.hpp>
 #include <cohort/collectives/all_to_all.hpp>
 #include <cohort/collectives/barrier.hpp>
+#include <cohort/collectives/bodies/instances.hpp>
 #include <cohort/collectives/broadcast.hpp>
 #include <cohort/collectives/gather.hpp>
-#include <cohort/collectives/instances.hpp>
 #include <cohort/collectives/neighbor.hpp>
 #include <cohort/collectives/reduce.hpp>
 #include <cohort/collectives/reduce_scatter.hpp>

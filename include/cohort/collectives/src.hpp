@@ -10,7 +10,7 @@
 #endif
 
 #include <cohort/collectives.hpp>
-#include <cohort/collectives/instances.hpp>
+#include <cohort/collectives/bodies/instances.hpp>
 
 namespace cohort::comm::detail {
 

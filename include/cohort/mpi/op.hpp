@@ -6,8 +6,8 @@
 /// a function of this library, created once per process and freed when MPI is finalized.
 
 #include <cohort/core/reduction.hpp>
-#include <cohort/mpi/datatype.hpp>
 #include <cohort/mpi/at_finalize.hpp>
+#include <cohort/mpi/datatype.hpp>
 #include <cohort/mpi/error.hpp>
 #include <cohort/mpi/lock.hpp>
 #include <cohort/mpi/native.hpp>

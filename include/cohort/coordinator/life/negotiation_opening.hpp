@@ -9,8 +9,8 @@
 #include <cohort/coordinator/options.hpp>
 #include <cohort/coordinator/sets/set_view.hpp>
 #include <cohort/core/failure.hpp>
-#include <cohort/core/option_errors.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/core/option_errors.hpp>
 #include <cohort/progress/look_task.hpp>
 #include <cohort/protocol/node.hpp>
 

@@ -173,8 +173,7 @@ template <class Buffer>
 struct incoming : arrival {
   using data_type = comm::argument<Buffer>;
 
-  incoming(auto& buffer, int from, int with_tag)
-      : arrival(from, with_tag), data(buffer) {}
+  incoming(auto& buffer, int from, int with_tag) : arrival(from, with_tag), data(buffer) {}
 
   [[nodiscard]] errc check(const comm::communicator_base& state) const noexcept {
     return check_message(state, source, tag, true);

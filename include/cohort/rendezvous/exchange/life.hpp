@@ -8,9 +8,9 @@
 #include <cohort/comm/backend_opening.hpp>
 #include <cohort/comm/joint.hpp>
 #include <cohort/core/crypto.hpp>
-#include <cohort/core/option_errors.hpp>
 #include <cohort/core/failure.hpp>
 #include <cohort/core/log.hpp>
+#include <cohort/core/option_errors.hpp>
 #include <cohort/progress/engine.hpp>
 #include <cohort/progress/look_task.hpp>
 #include <cohort/rendezvous/exchange/messenger.hpp>
