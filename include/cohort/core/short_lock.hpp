@@ -43,6 +43,18 @@ class short_lock {
   }
   void unlock() noexcept { held_.store(false, std::memory_order_release); }
 
+  /// Holds it while it lives.
+  class guard {
+   public:
+    explicit guard(short_lock& lock) noexcept : lock_(lock) { lock_.lock(); }
+    ~guard() { lock_.unlock(); }
+    guard(const guard&) = delete;
+    guard& operator=(const guard&) = delete;
+
+   private:
+    short_lock& lock_;
+  };
+
  private:
   void wait() noexcept {
     for (unsigned looks = 0; !try_lock(); ++looks) detail::wait_after(looks);

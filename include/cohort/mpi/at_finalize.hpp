@@ -46,20 +46,15 @@ inline void watch_if_there() {
 /// engines have left; newest first. Takes effect once watch_finalize() has been called.
 inline void at_finalize(finalize_function function, void* context) {
   auto& list = detail::finalizers();
-  list.lock.lock();
-  struct unlock {
-    short_lock& held;
-    ~unlock() { held.unlock(); }
-  } const at_end{list.lock};
+  const short_lock::guard hold(list.lock);
   list.entries.push_back({function, context});
 }
 
 /// Takes back one registration; does nothing if it is not there.
 inline void cancel_at_finalize(finalize_function function, void* context) noexcept {
   auto& list = detail::finalizers();
-  list.lock.lock();
+  const short_lock::guard hold(list.lock);
   std::erase(list.entries, detail::finalizer{function, context});
-  list.lock.unlock();
 }
 
 }  // namespace cohort::mpi

@@ -6,6 +6,7 @@
 /// per process and freed when MPI is finalized.
 
 #include <cohort/core/element.hpp>
+#include <cohort/core/short_lock.hpp>
 #include <cohort/mpi/at_finalize.hpp>
 #include <cohort/mpi/error.hpp>
 #include <cohort/mpi/lock.hpp>
@@ -15,7 +16,6 @@
 #include <concepts>
 #include <cstddef>
 #include <limits>
-#include <mutex>
 #include <type_traits>
 #include <utility>
 
@@ -307,25 +307,25 @@ inline void free_derived(void* entry) noexcept {
   MPI_Type_free(&static_cast<derived_entry*>(entry)->type);
 }
 
-// Serialises creation at MPI_THREAD_MULTIPLE; an array of aggregates creates its element's type
-// too. Always taken after mpi::lock, which a caller may already hold.
-inline std::recursive_mutex derive_mutex;
+// Serialises creation at MPI_THREAD_MULTIPLE. Taken after mpi::lock, which a caller may hold.
+inline constinit short_lock derive_lock;
 
 template <class T>
 [[gnu::noinline, gnu::cold]] MPI_Datatype derive() {
   auto& entry = derived<T>;
   const lock calls;
-  const std::lock_guard guard(derive_mutex);
+  MPI_Datatype base = MPI_BYTE;
+  std::size_t count = sizeof(T);
+  if constexpr (cohort::detail::is_std_array<T>) {
+    base = datatype_of<typename T::value_type>();  // which may take the lock below
+    count = std::tuple_size_v<T>;
+  }
+  const short_lock::guard hold(derive_lock);
   if (entry.ready.load(std::memory_order_relaxed)) {
     return entry.type;
   }
   watch_if_there();
-  if constexpr (cohort::detail::is_std_array<T>) {
-    entry.type =
-        contiguous_type(std::tuple_size_v<T>, datatype_of<typename T::value_type>()).release();
-  } else {
-    entry.type = contiguous_type(sizeof(T), MPI_BYTE).release();
-  }
+  entry.type = contiguous_type(count, base).release();
   at_finalize(&free_derived, &entry);
   entry.ready.store(true, std::memory_order_release);
   return entry.type;

@@ -14,7 +14,6 @@
 
 #include <atomic>
 #include <concepts>
-#include <mutex>
 #include <type_traits>
 
 namespace cohort::mpi {
@@ -91,7 +90,7 @@ template <class Op, class T>
 [[gnu::noinline, gnu::cold]] MPI_Op create_op() {
   auto& entry = own_op<Op, T>;
   const lock calls;
-  const std::lock_guard guard(derive_mutex);
+  const short_lock::guard hold(derive_lock);
   if (entry.ready.load(std::memory_order_relaxed)) {
     return entry.op;
   }

@@ -12,6 +12,7 @@
 #include <cohort/progress/operation.hpp>
 #include <cohort/progress/own_thread.hpp>
 #include <cohort/progress/polled_source.hpp>
+#include <cohort/progress/shared_queue.hpp>
 
 #include <atomic>
 #include <chrono>

@@ -8,7 +8,6 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
-#include <mutex>
 #include <new>
 #include <utility>
 
@@ -221,32 +220,6 @@ class ready_queue {
  private:
   operation* head_ = nullptr;
   operation* tail_ = nullptr;  // meaningful only while head_ is not null
-};
-
-/// A list that any thread adds to, and one thread at a time takes from.
-class shared_queue {
- public:
-  [[nodiscard]] bool has_any() const noexcept { return has_any_.load(std::memory_order_acquire); }
-  void push(operation* op) {
-    const std::lock_guard hold(mutex_);
-    all_.push(op);
-    has_any_.store(true, std::memory_order_release);
-  }
-  void append(ready_queue& others) {
-    const std::lock_guard hold(mutex_);
-    all_.append(others);
-    has_any_.store(true, std::memory_order_release);
-  }
-  void move_to(ready_queue& end_of) {
-    const std::lock_guard hold(mutex_);
-    has_any_.store(false, std::memory_order_relaxed);
-    end_of.append(all_);
-  }
-
- private:
-  std::mutex mutex_;
-  ready_queue all_;
-  std::atomic<bool> has_any_{false};
 };
 
 // ---- deadlines ------------------------------------------------------------------------------

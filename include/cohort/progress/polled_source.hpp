@@ -45,8 +45,8 @@ class stall_watch {
   [[nodiscard]] bool is_on() const noexcept { return limit_ > limit_.zero(); }
   /// At a tick, for each that is pending: whether it is to be named now.
   [[nodiscard]] bool is_due(pending_age& age, steady_clock::time_point now) const noexcept {
-    if (!age.has_begun()) age.since = now;
-    if (!is_on() || age.reported || now - age.since < limit_) return false;
+    if (!age.has_begun()) age.begin(now);
+    if (!is_on() || age.reported || age.length(now) < limit_) return false;
     age.reported = true;
     return true;
   }

@@ -132,7 +132,7 @@ class reports_of {
     const auto line = [&](const task& one, const std::string& what, const char* state) {
       if (++lines > most) return;
       text += "  rank " + std::to_string(one.view->rank()) + ": " + what + ", " +
-              progress::pending_age{one.submitted}.text(at) + state + "\n";
+              progress::pending_age(one.submitted).text(at) + state + "\n";
     };
     log_.tasks.for_each([&](const task& each) {
       std::string what = join_verb;

@@ -243,7 +243,7 @@ COHORT_INLINE rank_position inquiries::position_of(const communicator_state& com
   });
   if (oldest == nullptr) return at;
   const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(
-      std::chrono::steady_clock::now() - oldest->age.since);
+      oldest->age.length(std::chrono::steady_clock::now()));
   at.sequence = oldest->sequence;
   at.bytes = oldest->bytes;
   at.milliseconds = static_cast<std::uint64_t>(age.count());

@@ -116,7 +116,7 @@ COHORT_INLINE bool issue_source::submit_held(work& op) {
   // The loss of a device may have been seen while nothing was pending on it.
   device_queue& one = queue_of(comm.device);
   if (one.is_gone()) ladder_.device_gone(one);
-  op.age.since = clock::now();
+  op.age.begin(clock::now());
   op.sequence = ++comm.sequence;
   comm.note(op);
   if (const std::error_code why = why_refused(one, comm)) {
@@ -133,7 +133,7 @@ COHORT_INLINE bool issue_source::submit_held(work& op) {
 
 COHORT_INLINE bool issue_source::take_parts(work& whole) {
   work_set& set = *whole.joined;
-  whole.age.since = clock::now();
+  whole.age.begin(clock::now());
   for (const work& part : set.parts) {
     device_queue& one = queue_of(part.comm->device);
     if (one.is_gone()) ladder_.device_gone(one);
