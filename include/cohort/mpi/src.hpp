@@ -11,4 +11,5 @@
 
 #include <cohort/mpi.hpp>
 #include <cohort/mpi/detail/environment.ipp>
+#include <cohort/mpi/detail/layout.ipp>
 #include <cohort/mpi/detail/topology.ipp>
