@@ -97,14 +97,11 @@ class [[nodiscard]] persistent_operation {
 
 namespace collectives::detail {
 
-template <class Buffer>
-using view_type_of = decltype(view_of(std::declval<Buffer&>()));
-
 /// Reduces in a borrowed buffer.
 template <template <class, class> class Body, class Op, class Buffer>
 [[nodiscard]] auto keep_reduction(const communicator& comm, Buffer& buffer, int root = 0) {
   auto make = [view = view_of(buffer), where = place_in(comm, root)]() mutable {
-    return Body<view_type_of<Buffer>&, Op>(view, where);
+    return Body<comm::kept<Buffer&>, Op>(view, where);
   };
   return persistent_operation<decltype(make)>(comm, std::move(make));
 }
@@ -112,14 +109,14 @@ template <template <class, class> class Body, class Op, class Buffer>
 template <template <class, class, class> class Body, class Op, class In, class Out>
 [[nodiscard]] auto keep_reduction(const communicator& comm, In& in, Out& out, int root = 0) {
   auto make = [from = view_of(in), to = view_of(out), where = place_in(comm, root)]() mutable {
-    return Body<view_type_of<In>&, view_type_of<Out>&, Op>(from, to, where);
+    return Body<comm::kept_to_read<In&>, comm::kept<Out&>, Op>(from, to, where);
   };
   return persistent_operation<decltype(make)>(comm, std::move(make));
 }
 template <class Verb, class Buffer>
 [[nodiscard]] auto keep_movement(const communicator& comm, Buffer& buffer, int root = 0) {
   auto make = [view = view_of(buffer), where = place_in(comm, root)]() mutable {
-    using kept = view_type_of<Buffer>&;
+    using kept = comm::kept<Buffer&>;
     return moves_in_place<Verb, kept>(comm::argument<kept>(view), where);
   };
   return persistent_operation<decltype(make)>(comm, std::move(make));
@@ -127,10 +124,10 @@ template <class Verb, class Buffer>
 template <class Verb, class In, class Out>
 [[nodiscard]] auto keep_movement(const communicator& comm, In& in, Out& out, int root = 0) {
   auto make = [from = view_of(in), to = view_of(out), where = place_in(comm, root)]() mutable {
-    using kept_in = view_type_of<In>&;
-    using kept_out = view_type_of<Out>&;
-    return moves<Verb, kept_in, kept_out>(comm::argument<kept_in>(from),
-                                          comm::argument<kept_out>(to), where);
+    using read = comm::kept_to_read<In&>;
+    using written = comm::kept<Out&>;
+    return moves<Verb, read, written>(comm::argument<read>(from), comm::argument<written>(to),
+                                      where);
   };
   return persistent_operation<decltype(make)>(comm, std::move(make));
 }
@@ -194,10 +191,9 @@ auto reduce_scatter_init(const communicator& comm, In&& in, Out&& out, Op&&) {
 template <class Buffer, std::integral Root>
   requires writable_buffer<Buffer>
 auto broadcast_init(const communicator& comm, Buffer&& buffer, Root root) {
-  using view = collectives::detail::view_type_of<Buffer>;
   auto make = [kept = view_of(buffer), where = collectives::detail::place_in(
                                            comm, collectives::detail::to_rank(root))]() mutable {
-    return collectives::broadcast_body<view&>(kept, where);
+    return collectives::broadcast_body<comm::kept<Buffer&>>(kept, where);
   };
   return persistent_operation<decltype(make)>(comm, std::move(make));
 }
