@@ -323,8 +323,9 @@ class poster {
 /// What `finish` is told.
 struct outcome_of_requests {
   MPI_Status status;
-  MPI_Request left;     ///< inactive, if a persistent request was waited for
-  MPI_Message message;  ///< what a probe found
+  MPI_Request left;         ///< inactive, if a persistent request was waited for
+  MPI_Message message;      ///< what a probe found
+  bool is_dropped = false;  ///< a future was dropped: the caller's variables may be gone
 };
 
 /// One operation of a verb, before it is started. It is moved into the operation, and destroyed

@@ -51,11 +51,8 @@ struct wait_body {
     post.operation().left = tested;
     return rc;
   }
-  std::tuple<status> finish(std::error_code error, const comm::outcome_of_requests& outcome) {
-    // A dropped future: the variable may be gone.
-    if (error != std::errc::operation_canceled && outcome.left != MPI_REQUEST_NULL) {
-      *variable = outcome.left;
-    }
+  std::tuple<status> finish(std::error_code, const comm::outcome_of_requests& outcome) {
+    if (!outcome.is_dropped && outcome.left != MPI_REQUEST_NULL) *variable = outcome.left;
     return status(outcome.status);
   }
 

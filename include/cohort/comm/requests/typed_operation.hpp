@@ -91,7 +91,7 @@ class typed_operation final
   [[nodiscard]] auto outcome(bool dropped) {
     return [body = std::move(body_), why = std::move(exception_),
             result = dropped ? std::error_code(asio::error::operation_aborted) : this->error(),
-            seen = outcome_of_requests{this->status, this->left, this->message}](
+            seen = outcome_of_requests{this->status, this->left, this->message, dropped}](
                Handler&& handler) mutable {
       std::apply(
           [&](auto&&... values) {
