@@ -1,8 +1,8 @@
 // Copyright (c) 2026 The cohort authors
 // SPDX-License-Identifier: BSL-1.0
 //
-// What blocking.cpp is compared with: <mpi.h>, and the standard headers that the headers of the layer
-// core include which blocking.cpp reads.
+// What blocking.cpp is compared with: <mpi.h>, and the standard headers that the headers of the
+// layer core include which blocking.cpp reads.
 
 #define OMPI_SKIP_MPICXX 1
 #include <mpi.h>
