@@ -28,7 +28,7 @@ for path in "$root"/include/cohort/{collectives,p2p}/*.hpp; do
   # Each function that the header declares in namespace cohort, by its catch-all overload.
   while read -r verb; do
     grep -q "cohort::$verb[(<]" "$list" || complain "$header: no verb of the list calls $verb"
-  done < <(sed -n 's/^explained<Arguments\.\.\.> \([a-z_]*\)(const communicator&, Arguments&&\.\.\.).*/\1/p' \
+  done < <(sed -n 's/^explained \([a-z_]*\)(const communicator&, Arguments&&\.\.\.).*/\1/p' \
     "$path" | sort -u)
 done
 

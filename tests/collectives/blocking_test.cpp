@@ -24,6 +24,8 @@
 
 namespace blocking_test {
 
+asio::awaitable<int> size_by_sum(cohort::communicator world);  // light.cpp
+
 using namespace std::chrono_literals;
 using cohort::as_future;
 using cohort::backend_choice;
@@ -64,6 +66,7 @@ TEST_CASE("collectives block on every backend", "[blocking]") {
     }
     const auto statistics = world.stats();
     each_message(world, [](bool good) { CHECK(good); });
+    CHECK(cohort::sync_wait(io, size_by_sum(world)) == world.size());
     if (choice != backend_choice::mpi_blocking) continue;
     CHECK(statistics.backend == "blocking");
     CHECK(statistics.by_backend.operations == 5U * 13U);

@@ -103,3 +103,17 @@ void each_message(const communicator& world, const std::function<void(bool)>& ch
 }
 
 }  // namespace blocking_test
+
+// What such a file has included and called does not keep it from reading Asio after that.
+#include <cohort/comm.hpp>
+
+namespace blocking_test {
+
+asio::awaitable<int> size_by_sum(communicator world) {
+  communicator copy(world);
+  int sum = 1;
+  co_await cohort::all_reduce(copy, sum, op::sum);
+  co_return sum;
+}
+
+}  // namespace blocking_test

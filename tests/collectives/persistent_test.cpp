@@ -12,6 +12,7 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <vector>
 
@@ -130,20 +131,44 @@ TEST_CASE("persistent movements move what is there when they run") {
   });
 }
 
-TEST_CASE("strided views are packed for each run, and averages divided") {
+TEST_CASE("averages are divided in each run, and elements with gaps are refused") {
   in_every_way([](communicator world) -> asio::awaitable<void> {
     std::vector<double> matrix(12);
-    const auto column = cohort::strided_view(matrix.data(), 4, 1, 3);
-    auto mean = cohort::all_reduce_init(world, column, cohort::op::average);
+    auto mean = cohort::all_reduce_init(world, matrix, cohort::op::average);
     for (int step = 0; step < many; ++step) {
-      for (std::size_t row = 0; row < 4; ++row) matrix[3 * row] = world.rank() + step;
+      matrix.assign(12, world.rank() + step);
       co_await mean.run();
-      for (std::size_t row = 0; row < 4; ++row) {
-        REQUIRE(matrix[3 * row] == (world.size() - 1) / 2.0 + step);
-        REQUIRE(matrix[3 * row + 1] == 0);
+      REQUIRE(matrix == std::vector<double>(12, (world.size() - 1) / 2.0 + step));
+    }
+    const auto column = cohort::strided_view(matrix.data(), 4, 1, 3);
+    std::error_code refused;
+    try {
+      auto none = cohort::all_reduce_init(world, column, cohort::op::average);
+    } catch (const std::system_error& failed) {
+      refused = failed.code();
+    }
+    CHECK(refused == cohort::errc::not_supported);
+  });
+}
+
+TEST_CASE("a cancelled run of a persistent barrier goes on, and the next one too") {
+  in_every_way([](communicator world) -> asio::awaitable<void> {
+    auto gate = cohort::barrier_init(world);
+    co_await gate.run();
+    for (int step = 0; step < many; ++step) {
+      if ((world.rank() + step) % 2 == 0) {
+        asio::cancellation_signal signal;
+        std::error_code ended = cohort::errc::stalled;
+        gate.run(asio::bind_cancellation_slot(
+            signal.slot(), [&](const std::error_code& error) { ended = error; }));
+        signal.emit(asio::cancellation_type::terminal);
+        co_await gate.finish();
+        while (ended == cohort::errc::stalled) co_await asio::post(asio::use_awaitable);
+        CHECK(!ended);
+      } else {
+        co_await gate.run();
       }
     }
-    CHECK_FALSE(mean.is_persistent());
   });
 }
 
@@ -279,6 +304,9 @@ TEST_CASE("a wrong persistent operation fails when it runs, and each time") {
     nowhere.start();
     const auto started = co_await code_of(nowhere.finish());
     CHECK(started == cohort::errc::bad_root);
+    const std::string text = world.last_failure().text;
+    CHECK(text.find("finish: of the run: rank") != std::string::npos);
+    CHECK(text.find("root=" + std::to_string(world.size())) != std::string::npos);
 
     auto empty = cohort::barrier_init(communicator());
     const auto none = co_await code_of(empty.run());

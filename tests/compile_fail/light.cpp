@@ -8,6 +8,9 @@ void all_reduce_without_asio(const cohort::communicator& world, double& value) {
 }
 
 // expect: for co_await, and for any other token, include <cohort/comm.hpp>
+void barrier_without_asio(const cohort::communicator& world) { cohort::barrier(world); }
+
+// expect: for co_await, and for any other token, include <cohort/comm.hpp>
 void broadcast_without_asio(const cohort::communicator& world, double& value) {
   cohort::broadcast(world, value, 0);
 }

@@ -6,7 +6,12 @@
 
 #include "faults/interposer.hpp"
 
-#include <cohort/mpi/persistent.hpp>
+#include <mpi.h>
+
+// Nothing of the library, whose programs must all be compiled in one way. See mpi/persistent.hpp.
+#if MPI_VERSION < 4 && defined(OPEN_MPI) && __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#endif
 
 #include <map>
 #include <string_view>

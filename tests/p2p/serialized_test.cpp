@@ -99,6 +99,10 @@ TEST_CASE("an object arrives whose size the receiver does not know") {
     CHECK(in == settings_of(left_of(world)));
     CHECK(st.source() == left_of(world));
     CHECK(st.tag() == 3);
+
+    co_await cohort::send(world, serialized(out), cohort::no_rank, 3);
+    co_await cohort::recv(world, serialized(in), cohort::no_rank, 3);
+    CHECK(in == settings_of(left_of(world)));
   });
 }
 

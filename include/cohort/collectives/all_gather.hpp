@@ -46,9 +46,9 @@ auto all_gather(const communicator& comm, Buffer&& buffer, Token&& token = Token
 
 /// Chosen when a call does not fit: says what is wrong with it.
 template <class... Arguments>
-explained<Arguments...> all_gather(const communicator&, Arguments&&...) {
+explained all_gather(const communicator&, Arguments&&...) {
   collectives::detail::explain_movement<collectives::detail::has_root::no, Arguments...>();
-  return explained<Arguments...>();
+  return {};
 }
 
 /// Gives every rank the elements of all ranks, of which rank r gives `counts[r]`, in a vector.
@@ -132,9 +132,9 @@ auto all_gather_v(const communicator& comm, In&& in, Out&& out, exchanged_counts
 
 /// Chosen when a call does not fit: says what is wrong with it.
 template <class... Arguments>
-explained<Arguments...> all_gather_v(const communicator&, Arguments&&...) {
+explained all_gather_v(const communicator&, Arguments&&...) {
   collectives::detail::explain_movement<collectives::detail::has_root::no, Arguments...>();
-  return explained<Arguments...>();
+  return {};
 }
 
 namespace collectives {

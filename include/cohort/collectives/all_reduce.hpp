@@ -55,9 +55,9 @@ auto all_reduce(const communicator& comm, In&& in, Out&& out, Op&&, Token&& toke
 
 /// Chosen when a call fits neither form: says what is wrong with it.
 template <class... Arguments>
-explained<Arguments...> all_reduce(const communicator&, Arguments&&...) {
+explained all_reduce(const communicator&, Arguments&&...) {
   collectives::detail::explain_reduction<collectives::detail::has_root::no, Arguments...>();
-  return explained<Arguments...>();
+  return {};
 }
 
 namespace collectives {

@@ -41,9 +41,9 @@ auto all_to_all(const communicator& comm, Buffer&& buffer, Token&& token = Token
 
 /// Chosen when a call does not fit: says what is wrong with it.
 template <class... Arguments>
-explained<Arguments...> all_to_all(const communicator&, Arguments&&...) {
+explained all_to_all(const communicator&, Arguments&&...) {
   collectives::detail::explain_movement<collectives::detail::has_root::no, Arguments...>();
-  return explained<Arguments...>();
+  return {};
 }
 
 /// The same with blocks of any size: `in_counts[r]` elements go to rank r, and `out_counts[r]` come
@@ -115,9 +115,9 @@ auto all_to_all_v(const communicator& comm, In&& in, InCounts&& in_counts, Out&&
 
 /// Chosen when a call does not fit: says what is wrong with it.
 template <class... Arguments>
-explained<Arguments...> all_to_all_v(const communicator&, Arguments&&...) {
+explained all_to_all_v(const communicator&, Arguments&&...) {
   collectives::detail::explain_movement<collectives::detail::has_root::no, Arguments...>();
-  return explained<Arguments...>();
+  return {};
 }
 
 namespace collectives {

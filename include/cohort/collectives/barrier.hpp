@@ -24,12 +24,12 @@ template <completion_token_for<void(std::error_code)> Token = default_token>
 auto barrier(const communicator& comm, Token&& token = Token());
 
 /// Chosen when a call does not fit: says what is wrong with it.
-template <class First, class... Rest>
-explained<First, Rest...> barrier(const communicator&, First&&, Rest&&...) {
-  static_cast<void>(comm::require_tokens<First, Rest...>());
-  static_assert(collectives::detail::never<First, Rest...>,
+template <class... Arguments>
+explained barrier(const communicator&, Arguments&&...) {
+  comm::require_tokens<Arguments...>();
+  static_assert(collectives::detail::never<Arguments...>,
                 "this call does not fit: a barrier takes a communicator and a completion token");
-  return explained<First, Rest...>();
+  return {};
 }
 
 namespace collectives {

@@ -38,9 +38,9 @@ auto broadcast(const communicator& comm, Buffer&& buffer, Root root, Token&& tok
 
 /// Chosen when a call does not fit: says what is wrong with it.
 template <class... Arguments>
-explained<Arguments...> broadcast(const communicator&, Arguments&&...) {
+explained broadcast(const communicator&, Arguments&&...) {
   collectives::detail::explain_movement<collectives::detail::has_root::yes, Arguments...>();
-  return explained<Arguments...>();
+  return {};
 }
 
 namespace collectives {

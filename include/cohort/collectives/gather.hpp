@@ -43,9 +43,9 @@ auto gather(const communicator& comm, Buffer&& buffer, Root root, Token&& token 
 
 /// Chosen when a call does not fit: says what is wrong with it.
 template <class... Arguments>
-explained<Arguments...> gather(const communicator&, Arguments&&...) {
+explained gather(const communicator&, Arguments&&...) {
   collectives::detail::explain_movement<collectives::detail::has_root::yes, Arguments...>();
-  return explained<Arguments...>();
+  return {};
 }
 
 /// Gives rank `root` the `in` of all ranks, of which rank r has `counts[r]` elements.
@@ -112,9 +112,9 @@ auto gather_v(const communicator& comm, In&& in, Out&& out, exchanged_counts_t, 
 
 /// Chosen when a call does not fit: says what is wrong with it.
 template <class... Arguments>
-explained<Arguments...> gather_v(const communicator&, Arguments&&...) {
+explained gather_v(const communicator&, Arguments&&...) {
   collectives::detail::explain_movement<collectives::detail::has_root::yes, Arguments...>();
-  return explained<Arguments...>();
+  return {};
 }
 
 namespace collectives {

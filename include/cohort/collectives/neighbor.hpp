@@ -48,9 +48,9 @@ auto neighbor_all_gather(const communicator& comm, In&& in, Out&& out, Token&& t
 
 /// Chosen when a call does not fit: says what is wrong with it.
 template <class... Arguments>
-explained<Arguments...> neighbor_all_gather(const communicator&, Arguments&&...) {
+explained neighbor_all_gather(const communicator&, Arguments&&...) {
   collectives::detail::explain_movement<collectives::detail::has_root::no, Arguments...>();
-  return explained<Arguments...>();
+  return {};
 }
 
 /// The same with `counts[i]` elements from the i-th neighbour: counts, or a `block_list`.
@@ -67,9 +67,9 @@ auto neighbor_all_gather_v(const communicator& comm, In&& in, Out&& out, Counts&
 
 /// Chosen when a call does not fit: says what is wrong with it.
 template <class... Arguments>
-explained<Arguments...> neighbor_all_gather_v(const communicator&, Arguments&&...) {
+explained neighbor_all_gather_v(const communicator&, Arguments&&...) {
   collectives::detail::explain_movement<collectives::detail::has_root::no, Arguments...>();
-  return explained<Arguments...>();
+  return {};
 }
 
 /// Gives each neighbour a block of its own: the i-th of the equal blocks of `in` goes to the i-th
@@ -87,9 +87,9 @@ auto neighbor_all_to_all(const communicator& comm, In&& in, Out&& out, Token&& t
 
 /// Chosen when a call does not fit: says what is wrong with it.
 template <class... Arguments>
-explained<Arguments...> neighbor_all_to_all(const communicator&, Arguments&&...) {
+explained neighbor_all_to_all(const communicator&, Arguments&&...) {
   collectives::detail::explain_movement<collectives::detail::has_root::no, Arguments...>();
-  return explained<Arguments...>();
+  return {};
 }
 
 /// The same with blocks of any size: counts per neighbour, or a `block_list`, for both buffers.
@@ -108,9 +108,9 @@ auto neighbor_all_to_all_v(const communicator& comm, In&& in, InCounts&& in_coun
 
 /// Chosen when a call does not fit: says what is wrong with it.
 template <class... Arguments>
-explained<Arguments...> neighbor_all_to_all_v(const communicator&, Arguments&&...) {
+explained neighbor_all_to_all_v(const communicator&, Arguments&&...) {
   collectives::detail::explain_movement<collectives::detail::has_root::no, Arguments...>();
-  return explained<Arguments...>();
+  return {};
 }
 
 namespace collectives {

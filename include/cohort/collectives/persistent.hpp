@@ -38,21 +38,22 @@ namespace cohort {
 
 /// A collective that was described once, to be run many times.
 ///
-/// Making one is local. A run is a collective: it takes its place in the order of those of the
-/// communicator, and all ranks run it as this, none as the plain verb. It borrows its buffers,
-/// whose elements stay where they are, until it is gone.
+/// All ranks make one together, and make it anew together: that is local, but a request of one rank
+/// belongs to those of the others. A run is a collective: it takes its place in the order of those
+/// of the communicator, and all ranks run it as this, none as the plain verb. It borrows its
+/// buffers, whose elements lie side by side and stay where they are, until it is gone.
 ///
 /// A backend takes a run as it takes the verb. What is left to MPI is a persistent request where
-/// MPI has them (MPI 4, and Open MPI 4.1 by its extension), for contiguous buffers of less than 2
-/// GiB within one group of ranks; else each run is the verb. So it is never more than the verb,
-/// with the same results. The first run makes the request, in which MPI may wait for the other
-/// ranks.
+/// MPI has them (MPI 4, and Open MPI 4.1 by its extension), for blocks of less than 2 GiB within
+/// one group of ranks; else each run is the verb. So it is never more than the verb, with the same
+/// results. The first run makes the request, in which MPI may wait for the other ranks.
 ///
-/// *Errors*, *cancellation* and checks: those of the verb. `errc::invalid_argument` from a run
-/// while one is in flight. *Dropped* while in flight, after `start`: what a dropped future does.
-/// *Threads*: one at a time. Like a communicator it must not outlive the context. *Cost*: one block
-/// of memory; none for a run, a future for a start. *Source*: `MPI_Allreduce_init` and its kin,
-/// `MPI_Start`.
+/// *Errors* and checks: those of the verb. To make one of elements with gaps throws
+/// `errc::not_supported`; a run while one is in flight is `errc::invalid_argument`. After an error
+/// of MPI make it anew, on all ranks. *Cancellation*: none. *Dropped* while in flight, after
+/// `start`: what a dropped future does. *Threads*: one at a time. Like a communicator it must not
+/// outlive the context. *Cost*: one block of memory; none for a run, a future for a start.
+/// *Source*: `MPI_Allreduce_init` and its kin, `MPI_Start`.
 template <class Make>
 class [[nodiscard]] persistent_operation {
  public:
@@ -100,7 +101,7 @@ namespace collectives::detail {
 /// Reduces in a borrowed buffer.
 template <template <class, class> class Body, class Op, class Buffer>
 [[nodiscard]] auto keep_reduction(const communicator& comm, Buffer& buffer, int root = 0) {
-  auto make = [view = view_of(buffer), where = place_in(comm, root)]() mutable {
+  auto make = [view = side_by_side(view_of(buffer)), where = place_in(comm, root)]() mutable {
     return Body<comm::kept<Buffer&>, Op>(view, where);
   };
   return persistent_operation<decltype(make)>(comm, std::move(make));
@@ -108,14 +109,15 @@ template <template <class, class> class Body, class Op, class Buffer>
 /// The same from one buffer to another.
 template <template <class, class, class> class Body, class Op, class In, class Out>
 [[nodiscard]] auto keep_reduction(const communicator& comm, In& in, Out& out, int root = 0) {
-  auto make = [from = view_of(in), to = view_of(out), where = place_in(comm, root)]() mutable {
+  auto make = [from = side_by_side(view_of(in)), to = side_by_side(view_of(out)),
+               where = place_in(comm, root)]() mutable {
     return Body<comm::kept_to_read<In&>, comm::kept<Out&>, Op>(from, to, where);
   };
   return persistent_operation<decltype(make)>(comm, std::move(make));
 }
 template <class Verb, class Buffer>
 [[nodiscard]] auto keep_movement(const communicator& comm, Buffer& buffer, int root = 0) {
-  auto make = [view = view_of(buffer), where = place_in(comm, root)]() mutable {
+  auto make = [view = side_by_side(view_of(buffer)), where = place_in(comm, root)]() mutable {
     using kept = comm::kept<Buffer&>;
     return moves_in_place<Verb, kept>(comm::argument<kept>(view), where);
   };
@@ -123,7 +125,8 @@ template <class Verb, class Buffer>
 }
 template <class Verb, class In, class Out>
 [[nodiscard]] auto keep_movement(const communicator& comm, In& in, Out& out, int root = 0) {
-  auto make = [from = view_of(in), to = view_of(out), where = place_in(comm, root)]() mutable {
+  auto make = [from = side_by_side(view_of(in)), to = side_by_side(view_of(out)),
+               where = place_in(comm, root)]() mutable {
     using read = comm::kept_to_read<In&>;
     using written = comm::kept<Out&>;
     return moves<Verb, read, written>(comm::argument<read>(from), comm::argument<written>(to),
@@ -191,10 +194,11 @@ auto reduce_scatter_init(const communicator& comm, In&& in, Out&& out, Op&&) {
 template <class Buffer, std::integral Root>
   requires writable_buffer<Buffer>
 auto broadcast_init(const communicator& comm, Buffer&& buffer, Root root) {
-  auto make = [kept = view_of(buffer), where = collectives::detail::place_in(
-                                           comm, collectives::detail::to_rank(root))]() mutable {
-    return collectives::broadcast_body<comm::kept<Buffer&>>(kept, where);
-  };
+  auto make =
+      [kept = collectives::detail::side_by_side(view_of(buffer)),
+       where = collectives::detail::place_in(comm, collectives::detail::to_rank(root))]() mutable {
+        return collectives::broadcast_body<comm::kept<Buffer&>>(kept, where);
+      };
   return persistent_operation<decltype(make)>(comm, std::move(make));
 }
 

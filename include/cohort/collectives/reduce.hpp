@@ -57,9 +57,9 @@ auto reduce(const communicator& comm, In&& in, Out&& out, Op&&, Root root,
 
 /// Chosen when a call fits neither form: says what is wrong with it.
 template <class... Arguments>
-explained<Arguments...> reduce(const communicator&, Arguments&&...) {
+explained reduce(const communicator&, Arguments&&...) {
   collectives::detail::explain_reduction<collectives::detail::has_root::yes, Arguments...>();
-  return explained<Arguments...>();
+  return {};
 }
 
 namespace collectives {

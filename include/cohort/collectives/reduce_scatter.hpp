@@ -55,10 +55,10 @@ auto reduce_scatter(const communicator& comm, Buffer&& buffer, Op&&, Token&& tok
 
 /// Chosen when a call fits neither form: says what is wrong with it.
 template <class... Arguments>
-explained<Arguments...> reduce_scatter(const communicator&, Arguments&&...) {
+explained reduce_scatter(const communicator&, Arguments&&...) {
   using collectives::detail::has_root;
   collectives::detail::explain_reduction<has_root::no, Arguments...>();
-  return explained<Arguments...>();
+  return {};
 }
 
 /// The same with blocks of any size: rank r gets `counts[r]` elements.
@@ -89,10 +89,10 @@ auto reduce_scatter_v(const communicator& comm, Buffer&& buffer, Counts&& counts
 
 /// Chosen when a call fits neither form: says what is wrong with it.
 template <class... Arguments>
-explained<Arguments...> reduce_scatter_v(const communicator&, Arguments&&...) {
+explained reduce_scatter_v(const communicator&, Arguments&&...) {
   using collectives::detail::has_root;
   collectives::detail::explain_reduction<has_root::no, Arguments...>();
-  return explained<Arguments...>();
+  return {};
 }
 
 }  // namespace cohort

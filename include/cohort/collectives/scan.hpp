@@ -53,9 +53,9 @@ auto scan(const communicator& comm, In&& in, Out&& out, Op&&, Token&& token = To
 
 /// Chosen when a call fits neither form: says what is wrong with it.
 template <class... Arguments>
-explained<Arguments...> scan(const communicator&, Arguments&&...) {
+explained scan(const communicator&, Arguments&&...) {
   collectives::detail::explain_reduction<collectives::detail::has_root::no, Arguments...>();
-  return explained<Arguments...>();
+  return {};
 }
 
 /// Combines `buffer` element by element over ranks 0 to r - 1; rank r gets that result in place,
@@ -86,9 +86,9 @@ auto exclusive_scan(const communicator& comm, In&& in, Out&& out, Op&&, Token&& 
 
 /// Chosen when a call fits neither form: says what is wrong with it.
 template <class... Arguments>
-explained<Arguments...> exclusive_scan(const communicator&, Arguments&&...) {
+explained exclusive_scan(const communicator&, Arguments&&...) {
   collectives::detail::explain_reduction<collectives::detail::has_root::no, Arguments...>();
-  return explained<Arguments...>();
+  return {};
 }
 
 namespace collectives {

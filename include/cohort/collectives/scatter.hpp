@@ -42,9 +42,9 @@ auto scatter(const communicator& comm, Buffer&& buffer, Root root, Token&& token
 
 /// Chosen when a call does not fit: says what is wrong with it.
 template <class... Arguments>
-explained<Arguments...> scatter(const communicator&, Arguments&&...) {
+explained scatter(const communicator&, Arguments&&...) {
   collectives::detail::explain_movement<collectives::detail::has_root::yes, Arguments...>();
-  return explained<Arguments...>();
+  return {};
 }
 
 /// Gives rank r the r-th block of the `in` of rank `root`, which has `counts[r]` elements.
@@ -78,9 +78,9 @@ auto scatter_v(const communicator& comm, Buffer&& buffer, Counts&& counts, Root 
 
 /// Chosen when a call does not fit: says what is wrong with it.
 template <class... Arguments>
-explained<Arguments...> scatter_v(const communicator&, Arguments&&...) {
+explained scatter_v(const communicator&, Arguments&&...) {
   collectives::detail::explain_movement<collectives::detail::has_root::yes, Arguments...>();
-  return explained<Arguments...>();
+  return {};
 }
 
 namespace collectives {

@@ -75,6 +75,8 @@ struct broadcast_object_body {
     } catch (const std::exception& failed) {
       thrown = errc::invalid_argument;
       what = failed.what();
+    } catch (...) {
+      thrown = errc::invalid_argument;
     }
   }
 
@@ -85,7 +87,7 @@ struct broadcast_object_body {
     text.with("root", where.root).with("ranks", where.ranks);
     to.explain(text, size);
     if (!what.empty()) text.note(what);
-    if (size == no_object && !where.is_root()) text.note("the root could not serialize its object");
+    if (root_has_none && !where.is_root()) text.note("the root could not serialize its object");
   }
   [[nodiscard]] std::size_t bytes() const noexcept { return data.size(); }
   /// Of a buffer there would be the size of an element.
@@ -104,7 +106,8 @@ struct broadcast_object_body {
       if (!where.is_root() && to.takes(size)) post.operation().fail(to.assign(data));
       return false;
     }
-    if (size == no_object) {
+    root_has_none = size == no_object;
+    if (root_has_none) {
       post.operation().fail(thrown ? thrown : errc::remote);
       return false;
     }
@@ -131,6 +134,7 @@ struct broadcast_object_body {
   std::error_code thrown;
   std::string what;
   bool is_sized = false;
+  bool root_has_none = false;
 };
 
 }  // namespace collectives

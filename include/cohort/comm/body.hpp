@@ -49,16 +49,16 @@ namespace cohort::comm {
 
 class backend_completion;
 
-/// A compile error where a verb that awaits is called in a file that has only those that block.
-/// Says whether there are others.
+/// A compile error where a verb is called under another token than `cohort::blocking` in a file
+/// that has no other.
 template <class... Call>
-consteval bool require_tokens() {
+consteval void require_tokens() {
   constexpr bool has_tokens = cohort::detail::has_tokens<cohort::detail::with_asio, Call...>;
+  constexpr bool blocks = (std::same_as<std::remove_cvref_t<Call>, blocking_t> || ...);
   static_assert(
-      has_tokens,
-      "this call does not fit, or its token is not cohort::blocking: for co_await, and for "
-      "any other token, include <cohort/comm.hpp>");
-  return has_tokens;
+      has_tokens || blocks,
+      "only cohort::blocking is a token here: for co_await, and for any other token, include "
+      "<cohort/comm.hpp>");
 }
 
 template <class B>

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 
 namespace cohort::mpi {
@@ -124,12 +125,14 @@ class communicator {
   /// \tparam Context `asio::io_context`. (Templates, so that only files that make a communicator
   /// compile an engine.)
   template <class Context>
-    requires cohort::detail::is_loop<cohort::detail::with_asio, Context>
+    requires(!std::same_as<std::remove_const_t<Context>, communicator>) &&
+            cohort::detail::is_loop<cohort::detail::with_asio, Context>
   explicit communicator(Context& io, const communicator_options& options = {})
       : communicator(io, MPI_COMM_WORLD, options) {}
   /// A duplicate of `original`, which stays the caller's.
   template <class Context>
-    requires cohort::detail::is_loop<cohort::detail::with_asio, Context>
+    requires(!std::same_as<std::remove_const_t<Context>, communicator>) &&
+            cohort::detail::is_loop<cohort::detail::with_asio, Context>
   communicator(Context& io, MPI_Comm original, const communicator_options& options = {});
 
   communicator(const communicator& other) noexcept : state_(other.state_) {

@@ -109,6 +109,8 @@ class object_end {
     } catch (const std::exception& failed) {  // of the functions of T
       what_ = failed.what();
       return wire_errc::bad_value;
+    } catch (...) {
+      return wire_errc::bad_value;
     }
     return {};
   }

@@ -109,11 +109,6 @@ inline constexpr bool is_token_of<with_asio, Token, Signature> =
 template <class... Arguments>
 inline constexpr bool has_tokens<with_asio, Arguments...> = true;
 
-template <class... Arguments>
-struct explanation<with_asio, Arguments...> {
-  using type = asio::awaitable<void>;
-};
-
 template <class Context>
 inline constexpr bool is_loop<with_asio, Context> = std::is_same_v<Context, asio::io_context>;
 

@@ -9,6 +9,7 @@
 /// and with it `default_token`.
 
 #include <concepts>
+#include <cstddef>
 #include <type_traits>
 
 namespace cohort {
@@ -49,12 +50,6 @@ inline constexpr bool is_token_of = false;
 template <class Asio, class... Arguments>
 inline constexpr bool has_tokens = false;
 
-/// What a verb returns that is declared only to say what is wrong with a call.
-template <class Asio, class... Arguments>
-struct explanation {
-  using type = void;
-};
-
 /// Whether a type is the loop that communicators are made on.
 template <class Asio, class Context>
 inline constexpr bool is_loop = false;
@@ -67,7 +62,13 @@ concept completion_token_for =
     std::same_as<std::remove_cvref_t<Token>, blocking_t> ||
     detail::is_token_of<detail::with_asio, std::remove_cvref_t<Token>, Signature>;
 
-template <class... Arguments>
-using explained = typename detail::explanation<detail::with_asio, Arguments...>::type;
+/// What a verb returns that is declared only to say what is wrong with a call. Asio takes it after
+/// `co_await`, so that nothing else is said.
+struct explained {
+  template <class Frame>
+  std::nullptr_t operator()(Frame*) const noexcept {
+    return nullptr;
+  }
+};
 
 }  // namespace cohort

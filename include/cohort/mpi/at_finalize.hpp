@@ -28,13 +28,13 @@ struct finalizer_list {
   std::vector<finalizer> entries;
 };
 
-[[nodiscard]] inline finalizer_list& finalizers() noexcept {
+[[nodiscard, gnu::visibility("default")]] inline finalizer_list& finalizers() noexcept {
   static finalizer_list& instance = *new finalizer_list;  // outlives every static object
   return instance;
 }
 
 /// `watch_finalize`, where the program includes mpi/environment.hpp somewhere.
-inline constinit std::atomic<void (*)()> finalize_watcher{nullptr};
+[[gnu::visibility("default")]] inline constinit std::atomic<void (*)()> finalize_watcher{nullptr};
 
 inline void watch_if_there() {
   if (auto* const watch = finalize_watcher.load(std::memory_order_acquire)) watch();

@@ -82,14 +82,14 @@ auto matched_probe(const communicator& comm, int source, int tag, Token&& token 
 
 /// Chosen when a call does not fit: says what is wrong with it.
 template <class... Arguments>
-explained<Arguments...> probe(const communicator&, Arguments&&...) {
+explained probe(const communicator&, Arguments&&...) {
   p2p::detail::explain_probe<Arguments...>();
-  return explained<Arguments...>();
+  return {};
 }
 template <class... Arguments>
-explained<Arguments...> matched_probe(const communicator&, Arguments&&...) {
+explained matched_probe(const communicator&, Arguments&&...) {
   p2p::detail::explain_probe<Arguments...>();
-  return explained<Arguments...>();
+  return {};
 }
 
 namespace p2p {

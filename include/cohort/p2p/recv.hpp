@@ -56,9 +56,9 @@ auto recv(const communicator& comm, int source, int tag, Token&& token = Token()
 
 /// Chosen when a call fits no other form: says what is wrong with it.
 template <class... Arguments>
-explained<Arguments...> recv(const communicator&, Arguments&&...) {
+explained recv(const communicator&, Arguments&&...) {
   p2p::detail::explain_message<Arguments...>();
-  return explained<Arguments...>();
+  return {};
 }
 
 namespace p2p {

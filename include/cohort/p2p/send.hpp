@@ -39,9 +39,9 @@ auto send(const communicator& comm, Buffer&& buffer, int destination, int tag,
 
 /// Chosen when a call fits no other form: says what is wrong with it.
 template <class... Arguments>
-explained<Arguments...> send(const communicator&, Arguments&&...) {
+explained send(const communicator&, Arguments&&...) {
   p2p::detail::explain_message<Arguments...>();
-  return explained<Arguments...>();
+  return {};
 }
 
 namespace p2p {

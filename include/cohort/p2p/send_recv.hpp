@@ -39,9 +39,9 @@ auto send_recv(const communicator& comm, Out&& out, int destination, In&& in, in
 
 /// Chosen when a call does not fit: says what is wrong with it.
 template <class... Arguments>
-explained<Arguments...> send_recv(const communicator&, Arguments&&...) {
+explained send_recv(const communicator&, Arguments&&...) {
   p2p::detail::explain_exchange<Arguments...>();
-  return explained<Arguments...>();
+  return {};
 }
 
 namespace p2p {

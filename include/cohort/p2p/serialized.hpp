@@ -39,7 +39,7 @@ auto send(const communicator& comm, serialized_ref<T> object, int destination, i
 }
 
 /// Receives an object that was sent in this way. A message of anything else, or that is too long,
-/// is taken too, and refused.
+/// is taken too, and refused. From `cohort::no_rank` nothing comes, and the object stays as it is.
 ///
 /// *Requires* an object that can be written and that lives until the end. *Completion*:
 /// `void(std::error_code, status)`. *Cancellation*: total. *Errors*: those of
@@ -81,7 +81,7 @@ struct recv_object_body : recv_new_body<std::vector<std::byte>> {
   }
   bool advance(comm::poster& post) {
     if (in.taken) {
-      post.operation().fail(to.assign(in.data));
+      if (source != no_rank) post.operation().fail(to.assign(in.data));
       return false;
     }
     in.length = detail::message_bytes(post.operation().status);

@@ -27,7 +27,7 @@ namespace cohort::collectives::detail {
 /// A compile error that says what is wrong with a moving verb's arguments, buffers first.
 template <has_root Rooted, class... Arguments>
 consteval void explain_movement() {
-  static_cast<void>(comm::require_tokens<Arguments...>());
+  comm::require_tokens<Arguments...>();
   using first = argument_at<0, Arguments...>;
   using second = argument_at<1, Arguments...>;
   constexpr bool is_buffer = comm::require_buffer<first, Arguments...>();

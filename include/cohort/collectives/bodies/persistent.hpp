@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <tuple>
 #include <type_traits>
@@ -140,6 +141,15 @@ class runs {
       post.operation().fail(last_);
     }
   }
+  /// What is to be said of a run that has failed.
+  void keep_text(std::string text) {
+    const comm::request_source::guard hold(comm_.state()->source);
+    text_ = std::move(text);
+  }
+  [[nodiscard]] std::string text() const {
+    const comm::request_source::guard hold(comm_.state()->source);
+    return text_;
+  }
   [[nodiscard]] errc check_wait() const noexcept {
     return waiter_ ? errc::invalid_argument : errc{};
   }
@@ -151,24 +161,25 @@ class runs {
   MPI_Request request_ = MPI_REQUEST_NULL;
   bool by_request_ = false;  // the run that is in flight
   std::error_code last_;
+  std::string text_;
   std::optional<comm::backend_completion> waiter_;
 };
 
-/// Whether MPI may keep the addresses of a body's elements: none are packed anew for each run.
-template <class Body>
-[[nodiscard]] bool stays_in_place(Body& body) {
-  bool stays = true;
-  if constexpr (requires { typename Body::arguments; }) {
-    Body::each_buffer(body, [&](const char*, auto& argument, bool, bool) {
-      stays = stays && argument.view().contiguous();
-    });
-  }
-  return stays;
+/// The view, if a request of MPI may have it from run to run. A copy would be of one run; and
+/// whether a request does a run must be the same on all ranks.
+template <class T>
+[[nodiscard]] buffer_view<T> side_by_side(buffer_view<T> view) {
+  if (view.contiguous()) return view;
+  throw error(errc::not_supported,
+              "a persistent collective of elements that have gaps between them");
 }
 
 /// One run. A backend takes it as it takes the verb.
 template <class Body>
 struct run_body : Body {
+  /// Who lets go of a run would leave a request that the other ranks keep.
+  static constexpr comm::cancels cancellation = comm::cancels::never;
+
   run_body(std::shared_ptr<runs> of_, Body&& body) : Body(std::move(body)), of(std::move(of_)) {}
   run_body(run_body&&) = default;
   ~run_body() {
@@ -182,13 +193,20 @@ struct run_body : Body {
   }
   void explain(failure_text& text) const {
     Body::explain(text);
-    if (!began) text.note("it is in flight already");
+    if (began) {
+      of->keep_text(text.str());
+    } else {
+      text.note("it is in flight already");
+    }
   }
   int post(comm::poster& post) {
-    if (!post.base().is_inter() && this->bytes() <= INT_MAX &&
-        stays_in_place(static_cast<Body&>(*this))) {
-      const comm::collective_call call = this->call();
-      if (has_persistent(call.kind)) return of->start(post, call);
+    // By what is equal on all ranks: MPI matches no request with a plain call.
+    const comm::collective_call call = this->call();
+    int size = 1;
+    MPI_Type_size(call.type, &size);
+    const std::size_t most = INT_MAX / static_cast<std::size_t>(size > 0 ? size : 1);
+    if (has_persistent(call.kind) && !post.base().is_inter() && call.count <= most) {
+      return of->start(post, call);
     }
     return Body::post(post);
   }
@@ -205,7 +223,7 @@ struct run_body : Body {
 /// Waits for the run in flight.
 struct finish_body {
   using signature = void(std::error_code);
-  using unnumbered = void;  // it starts nothing
+  static constexpr bool unnumbered = true;  // it starts nothing
   static constexpr const char* name = "finish";
   static constexpr comm::cancels cancellation = comm::cancels::never;
 
@@ -214,7 +232,7 @@ struct finish_body {
   [[nodiscard]] errc check(const comm::communicator_base&) const noexcept {
     return of->check_wait();
   }
-  void explain(failure_text& text) const { text.note("of a persistent operation"); }
+  void explain(failure_text& text) const { text.note("of the run: " + of->text()); }
   [[nodiscard]] std::size_t bytes() const noexcept { return 0; }
   int post(comm::poster& post) const {
     of->wait(post);

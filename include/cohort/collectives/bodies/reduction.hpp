@@ -275,7 +275,7 @@ struct reduction_body : comm::body_over<std::tuple<comm::argument<In>, comm::arg
 /// A compile error that says what is wrong with a reducing verb's arguments, buffers first.
 template <has_root Rooted, class... Arguments>
 consteval void explain_reduction() {
-  static_cast<void>(comm::require_tokens<Arguments...>());
+  comm::require_tokens<Arguments...>();
   constexpr bool has_reduction = (reduction<Arguments> || ...);
   static_assert(has_reduction,
                 "no reduction given; use cohort::op::sum, cohort::op::max, … or "

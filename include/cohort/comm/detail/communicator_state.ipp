@@ -315,7 +315,8 @@ COHORT_INLINE void require_usable_mpi(const char* where) {
 namespace cohort {
 
 template <class Context>
-  requires cohort::detail::is_loop<cohort::detail::with_asio, Context>
+  requires(!std::same_as<std::remove_const_t<Context>, communicator>) &&
+          cohort::detail::is_loop<cohort::detail::with_asio, Context>
 communicator::communicator(Context& io, MPI_Comm original, const communicator_options& options) {
   comm::require_usable_mpi("cohort::communicator");
   mpi::comm data = mpi::comm::from(original);

@@ -50,7 +50,7 @@ inline constexpr bool never = false;
 /// A compile error that says what is wrong with the arguments of a sending or receiving verb.
 template <class... Arguments>
 consteval void explain_message() {
-  static_cast<void>(comm::require_tokens<Arguments...>());
+  comm::require_tokens<Arguments...>();
   using first = std::tuple_element_t<0, std::tuple<Arguments&&..., int>>;
   constexpr bool is_message = std::is_same_v<std::remove_cvref_t<first>, message>;
   constexpr bool is_buffer = comm::any_buffer<first>;
@@ -67,7 +67,7 @@ consteval void explain_message() {
 /// The same for an exchange.
 template <class... Arguments>
 consteval void explain_exchange() {
-  static_cast<void>(comm::require_tokens<Arguments...>());
+  comm::require_tokens<Arguments...>();
   static_assert(never<Arguments...>,
                 "this call does not fit: it is send_recv(communicator, out, destination, in, "
                 "source, tag[, token]), with two buffers, of which the second can be written (no "
