@@ -475,8 +475,10 @@ namespace detail {
 /// Starts what is not blocking: comm/operation.hpp.
 template <class Asio, class Token, class Body>
 struct initiation {
-  static_assert(sizeof(Token) == 0,
-                "the only completion token here is cohort::blocking: include <cohort/comm.hpp>");
+  static explained start(const communicator&, Body&&, Token&) {
+    require_tokens<Token, Body>();
+    return {};
+  }
 };
 
 /// What `co_await` would return.

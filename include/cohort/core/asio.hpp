@@ -70,11 +70,6 @@ COHORT_MUST_BE_SAME(asio, COHORT_TEXT(ASIO_VERSION));
 
 namespace cohort {
 
-/// As `asio::use_awaitable`.
-struct default_token : asio::use_awaitable_t<> {
-  constexpr default_token() noexcept {}
-};
-
 #if ASIO_VERSION < 102300
 using asio::experimental::deferred;
 template <class Token>
@@ -137,9 +132,20 @@ template <class Wanted, class Executor>
 
 }  // namespace cohort
 
-template <class... Signatures>
-class asio::async_result<cohort::default_token, Signatures...>
-    : public asio::async_result<asio::use_awaitable_t<>, Signatures...> {};
+template <class Signature>
+class asio::async_result<cohort::default_token, Signature> {
+  using awaited = asio::async_result<asio::use_awaitable_t<>, Signature>;
+
+ public:
+  using return_type = typename awaited::return_type;
+  using handler_type = typename awaited::handler_type;
+
+  template <class Initiation, class Token, class... Arguments>
+  static return_type initiate(Initiation&& initiation, Token&&, Arguments&&... arguments) {
+    return awaited::initiate(std::forward<Initiation>(initiation), asio::use_awaitable_t<>(),
+                             std::forward<Arguments>(arguments)...);
+  }
+};
 
 template <class... Signatures>
 class asio::async_result<cohort::as_tuple_token, Signatures...>

@@ -33,8 +33,11 @@ struct blocking_t {
 };
 inline constexpr blocking_t blocking{};
 
-/// The token that every verb uses when none is given: `co_await verb(...)` inside an awaitable.
-struct default_token;
+/// The token that every verb uses when none is given: `co_await verb(...)` inside an awaitable. As
+/// `asio::use_awaitable`.
+struct default_token {
+  constexpr default_token() noexcept {}
+};
 
 namespace detail {
 
@@ -60,6 +63,7 @@ inline constexpr bool is_loop = false;
 template <class Token, class Signature>
 concept completion_token_for =
     std::same_as<std::remove_cvref_t<Token>, blocking_t> ||
+    std::same_as<std::remove_cvref_t<Token>, default_token> ||
     detail::is_token_of<detail::with_asio, std::remove_cvref_t<Token>, Signature>;
 
 /// What a verb returns that is declared only to say what is wrong with a call. Asio takes it after
