@@ -24,10 +24,10 @@ template <completion_token_for<void(std::error_code)> Token = default_token>
 auto barrier(const communicator& comm, Token&& token = Token());
 
 /// Chosen when a call does not fit: says what is wrong with it.
-template <class... Arguments>
-explained barrier(const communicator&, Arguments&&...) {
-  comm::require_tokens<Arguments...>();
-  static_assert(collectives::detail::never<Arguments...>,
+template <class First, class... Rest>
+explained barrier(const communicator&, First&&, Rest&&...) {
+  comm::require_tokens<First, Rest...>();
+  static_assert(collectives::detail::never<First, Rest...>,
                 "this call does not fit: a barrier takes a communicator and a completion token");
   return {};
 }
