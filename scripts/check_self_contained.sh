@@ -67,7 +67,8 @@ while True:
 outside = sorted({one for path in root.rglob("*.[hi]pp")
                   if path.relative_to(root).as_posix() not in adapters
                   for one in re.findall(r"^ *# *include <([^>]+)>", path.read_text(), re.M)
-                  if not one.startswith("cohort/")})
+                  if not one.startswith("cohort/")},
+                 key=lambda name: (name == "mpi-ext.h", name))  # which is read after mpi.h
 (scratch / "outside.hpp").write_text(
     "".join(f"#if __has_include(<{one}>)\n#include <{one}>\n#endif\n" for one in outside))
 (scratch / "with_asio").write_text("\n".join(sorted(reached)) + "\n")
