@@ -6,11 +6,8 @@
 /// from a file that makes one and includes <cohort/cohort.hpp>, or the layers that it uses.
 ///
 /// \code
-/// double dot(const cohort::communicator& world, std::span<const double> x) {
-///   double sum = std::inner_product(x.begin(), x.end(), x.begin(), 0.0);
-///   cohort::all_reduce(world, sum, cohort::op::sum, cohort::blocking);
-///   return sum;
-/// }
+/// double sum = 1.0;  // in a function that is given `world` and is no coroutine
+/// cohort::all_reduce(world, sum, cohort::op::sum, cohort::blocking);
 /// \endcode
 ///
 /// Each verb's own header, such as <cohort/collectives/all_reduce.hpp>, is less to read.
