@@ -35,10 +35,11 @@ concept any_buffer = verb_input<B> || owned_buffer<std::remove_reference_t<B>>;
 /// one. `Call` are all arguments: compilers tell of the same mistake with the same types once.
 template <class B, class... Call>
 consteval bool require_buffer() {
-  static_assert(any_buffer<B>,
+  constexpr bool is_buffer = any_buffer<B>;  // a name: the error says no more than the text
+  static_assert(is_buffer,
                 "the first argument is no buffer: pass a contiguous range or scalar lvalue, a "
                 "span, a strided view, or a container rvalue (a temporary would dangle)");
-  return any_buffer<B>;
+  return is_buffer;
 }
 
 namespace detail {
