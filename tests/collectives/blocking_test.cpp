@@ -6,6 +6,7 @@
 #include <cohort/collectives.hpp>
 #include <cohort/comm.hpp>
 #include <cohort/p2p.hpp>
+#include <cohort/progress/deadline.hpp>
 
 #include <chrono>
 #include <numeric>
@@ -140,6 +141,25 @@ TEST_CASE("a blocking call fails with the words of the awaited one", "[blocking]
   CHECK(failure_of([&] {
           static_cast<void>(cohort::recv(world, value, world.rank(), 3, blocking));
         }).first == cohort::errc::message_too_long);
+  cohort::sync_wait(world, std::move(sent));
+}
+
+TEST_CASE("a call that waits for too long ends with its deadline", "[blocking]") {
+  using namespace blocking_test;
+  asio::io_context io;
+  const communicator world(io);
+  int value = 0;
+  const auto receive = [&](auto limit) {
+    cohort::sync_wait(world,
+                      cohort::with_deadline(cohort::recv(world, value, world.rank(), 4), limit));
+  };
+  CHECK(failure_of([&] { receive(2ms); }).first == cohort::errc::deadline_exceeded);
+  CHECK(failure_of([&] { receive(2ms); }).first == std::errc::timed_out);
+  int out = 5;
+  auto sent =
+      cohort::send(world, out, world.rank(), 4, as_future);  // no receive is left to take it
+  receive(60s);
+  CHECK(value == 5);
   cohort::sync_wait(world, std::move(sent));
 }
 

@@ -23,7 +23,7 @@ class mpi_blocking final : public any_backend {
   [[nodiscard]] bool takes(const collective_call& call) noexcept override {
     int size = 1;
     MPI_Type_size(call.type, &size);
-    return call.count <= INT_MAX / static_cast<std::size_t>(size > 0 ? size : 1);
+    return call.count <= INT_MAX && call.count * static_cast<std::size_t>(size) <= INT_MAX;
   }
   void start(const collective_call& call, backend_completion done) override {
     const int rc = run(call);

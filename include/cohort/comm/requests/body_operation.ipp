@@ -13,7 +13,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -277,40 +276,56 @@ class blocking_operation final : public body_operation {
   std::string why_;
 };
 
-/// A blocking call of MPI that was made.
-struct mpi_call {
-  int return_code;
-  std::uint64_t number;  ///< of the operation
-};
+[[nodiscard]] COHORT_INLINE outcome_of_requests start_and_wait(communicator_state& on,
+                                                               const body_functions& functions,
+                                                               void* body) {
+  const communicator_ref self{&on, on.generation.load(std::memory_order_relaxed)};
+  return blocking_operation(self, functions, body).run();
+}
+
+/// Whether this thread may stay in a call of MPI.
+[[nodiscard]] COHORT_INLINE bool may_stay(const communicator_state& on) noexcept {
+  const progress::engine& engine = on.engine;  // a thread of its own calls MPI too
+  return on.source.usable() == errc{} && !engine.is_in_handler() && !engine.stopped() &&
+         !engine.has_own_thread();
+}
 
 /// By a blocking call of MPI, if this thread may stay there; else it has to be started.
-[[nodiscard]] COHORT_INLINE std::optional<mpi_call> call_mpi(communicator_state& state,
-                                                             const body_functions& functions,
-                                                             void* body, MPI_Status& status) {
-  if (state.blocks == nullptr || state.options.checks != checks::local) return {};
-  const bool is_collective = functions.call != nullptr && !functions.is_gated;
-  if (!is_collective && functions.block == nullptr) return {};
-  if (state.source.usable() != errc{} || functions.check(body, state) != errc{}) return {};
-  if (state.engine.is_in_handler() || state.engine.stopped()) return {};
-  if (state.engine.has_own_thread()) return {};  // which calls MPI too
+[[nodiscard]] COHORT_INLINE outcome_of_requests call_mpi(communicator_state& on,
+                                                         const body_functions& functions,
+                                                         void* body) {
+  const bool is_message = functions.block != nullptr;
+  const bool has_call = is_message || (functions.call != nullptr && !functions.is_gated);
+  if (!has_call || on.options.checks != checks::local || !may_stay(on) ||
+      functions.check(body, on) != errc{}) {
+    return start_and_wait(on, functions, body);
+  }
+  outcome_of_requests seen{{}, MPI_REQUEST_NULL, MPI_MESSAGE_NULL};
   std::uint64_t number = 0;
-  if (functions.block != nullptr) {
-    if (functions.bytes(body) > mpi::max_int_count) return {};
-    {
-      const request_source::guard hold(state.source);
-      if (!state.source.is_quiet()) return {};
-      number = ++state.sequence;
+  int return_code = MPI_SUCCESS;
+  if (is_message) {
+    if (functions.bytes(body) <= mpi::max_int_count) {
+      const request_source::guard hold(on.source);
+      if (on.source.is_quiet()) number = ++on.sequence;
     }
-    return mpi_call{functions.block(body, state.data.native(), status), number};
+    if (number == 0) return start_and_wait(on, functions, body);
+    return_code = functions.block(body, on.plain.data, seen.status);
+  } else {
+    const collective_call call = functions.call(body);
+    {
+      const request_source::guard hold(on.source);
+      if (!on.queues && on.blocks->takes(call)) {
+        number = ++on.sequence;
+        on.by_backend.add(functions.bytes(body));
+      }
+    }
+    if (number == 0) return start_and_wait(on, functions, body);
+    return_code = on.blocks->run(call);
   }
-  const collective_call call = functions.call(body);
-  {
-    const request_source::guard hold(state.source);
-    if (state.queues || !state.blocks->takes(call)) return {};
-    number = ++state.sequence;
-    state.by_backend.add(functions.bytes(body));
-  }
-  return mpi_call{state.blocks->run(call), number};
+  if (return_code == MPI_SUCCESS) [[likely]]
+    return seen;
+  const communicator_ref self{&on, on.generation.load(std::memory_order_relaxed)};
+  blocking_operation(self, functions, body).fail_after(return_code, number);
 }
 
 }  // namespace cohort::comm::detail
@@ -319,14 +334,8 @@ namespace cohort::comm {
 
 COHORT_INLINE outcome_of_requests communicator_state::run(const body_functions& functions,
                                                           void* body) {
-  outcome_of_requests seen{{}, MPI_REQUEST_NULL, MPI_MESSAGE_NULL};
-  const communicator_ref self{this, generation.load(std::memory_order_relaxed)};
-  if (const auto made = detail::call_mpi(*this, functions, body, seen.status)) {
-    if (made->return_code == MPI_SUCCESS) [[likely]]
-      return seen;
-    detail::blocking_operation(self, functions, body).fail_after(made->return_code, made->number);
-  }
-  return detail::blocking_operation(self, functions, body).run();
+  return blocks != nullptr ? detail::call_mpi(*this, functions, body)
+                           : detail::start_and_wait(*this, functions, body);
 }
 
 }  // namespace cohort::comm

@@ -129,6 +129,8 @@ class request_list : public request_counts {
   /// complete. Returns how many requests have been.
   template <class Finish>
   std::size_t test_requests(const Finish& finish);
+  [[nodiscard]] bool has_probes() const noexcept { return !probes_.empty(); }
+  [[nodiscard]] bool has_nothing() const noexcept { return count_ == 0 && probes_.empty(); }
   /// The same for probes; also calls it for an operation whose probe has found its message.
   template <class Finish>
   std::size_t test_probes(const Finish& finish);
@@ -175,6 +177,8 @@ class request_list : public request_counts {
   [[nodiscard]] static bool is_last_added(const request_operation& op, std::size_t slot) noexcept {
     return op.slot_ == slot && !op.is_probe_;
   }
+  template <class Finish>
+  std::size_t test_several(const Finish& finish);
   inline virtual void make_room();  // virtual: rarely called and long
   void remove_request(std::size_t slot) noexcept;
   void remove_probe(std::size_t slot) noexcept;

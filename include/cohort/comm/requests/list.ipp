@@ -144,6 +144,13 @@ std::size_t request_list::test_requests(const Finish& finish) {
     if (op.parts_ == 0) finish(op);
     return 1;
   }
+  return test_several(finish);
+}
+
+template <class Finish>
+std::size_t request_list::test_several(const Finish& finish) {
+  const std::size_t n = count_;
+  int found = 0;
   std::size_t first = 0;
   std::size_t count = n;
   if (n > window) [[unlikely]] {  // round robin over windows

@@ -160,6 +160,8 @@ class look_hooks {
   explicit look_hooks(request_counts& of) noexcept : counts_(of) {}
   ~look_hooks() = default;
 
+  /// Whether `run_due` has anything to do.
+  [[nodiscard]] bool has_due() const noexcept { return first_ != nullptr || !always_.empty(); }
   /// Calls those that wait; what they add waits for the next time. Returns how many operations they
   /// have handed to the engine as complete.
   std::size_t run_due() {
@@ -367,6 +369,7 @@ class request_source : public progress::polled_source,
 
  private:
   inline void shutdown() override { bell_.close(engine_); }  // the engine ends the operations
+  std::size_t test_all(progress::ready_queue& ready);
   void finish(request_operation& op, progress::ready_queue& ready);
   void fail_everything(std::error_code why, progress::ready_queue& ready);
   void leave_optional();

@@ -101,10 +101,15 @@ COHORT_INLINE bool request_source::begin_lap(progress::ready_queue& ready) {
 }
 
 COHORT_INLINE std::size_t request_source::test(progress::ready_queue& ready) {
+  if (has_nothing() && !has_due()) return 0;
+  return test_all(ready);
+}
+
+COHORT_INLINE std::size_t request_source::test_all(progress::ready_queue& ready) {
   const auto is_complete = [&](request_operation& op) { finish(op, ready); };
-  std::size_t found = run_due();
+  std::size_t found = has_due() ? run_due() : 0;
   found += test_requests(is_complete);
-  return found + test_probes(is_complete);
+  return has_probes() ? found + test_probes(is_complete) : found;
 }
 
 /// All requests of `op` are complete: the next stage, or the ready queue.

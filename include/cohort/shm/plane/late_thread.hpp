@@ -78,6 +78,8 @@ struct plane_list {
   late_thread late{*this};
 
   unsigned advance(bool aside);
+  /// Not with the lock.
+  void log_told();
   /// True if nothing was pending.
   bool began(std::size_t call_bytes) noexcept {
     const std::size_t before = pending.load(std::memory_order_relaxed);

@@ -17,9 +17,9 @@ namespace cohort::shm::detail {
 /// That of the reduction, in four bits; of one of the program's own the highest.
 inline std::uint8_t number_of(MPI_Op operation) noexcept {
   // In the order of `reduction_code`. An average is a sum here.
-  const std::array<MPI_Op, 14> all{MPI_OP_NULL, MPI_SUM,  MPI_OP_NULL, MPI_PROD,  MPI_MIN,
-                                   MPI_MAX,     MPI_LAND, MPI_LOR,     MPI_LXOR,  MPI_BAND,
-                                   MPI_BOR,     MPI_BXOR, MPI_MINLOC,  MPI_MAXLOC};
+  static const std::array<MPI_Op, 14> all{MPI_OP_NULL, MPI_SUM,  MPI_OP_NULL, MPI_PROD,  MPI_MIN,
+                                          MPI_MAX,     MPI_LAND, MPI_LOR,     MPI_LXOR,  MPI_BAND,
+                                          MPI_BOR,     MPI_BXOR, MPI_MINLOC,  MPI_MAXLOC};
   const auto found = std::find(all.begin(), all.end(), operation);
   return found == all.end() ? 15 : static_cast<std::uint8_t>(found - all.begin());
 }

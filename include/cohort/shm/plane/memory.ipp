@@ -234,7 +234,7 @@ COHORT_INLINE reducer::reducer(MPI_Datatype type, MPI_Op operation) noexcept
     }
     return;
   }
-  const std::array<MPI_Op, 4> operations{MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX};
+  static const std::array<MPI_Op, 4> operations{MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX};
   for (std::size_t i = 0; i < operations.size(); ++i) {
     if (operations[i] == operation) plain_ = plain->loops[i];
   }

@@ -61,6 +61,7 @@ class source final : public progress::polled_source, public asio::execution_cont
 
  private:
   COHORT_INLINE void list(progress::pending_lines& lines) override;
+  std::size_t tell();
 
   progress::engine& engine_;
   std::shared_ptr<plane_list> planes_;
@@ -259,6 +260,15 @@ inline bool plane::leave_messages(std::vector<ended_call>& ended) {
   return true;
 }
 
+COHORT_INLINE void plane_list::log_told() {
+  std::string text;
+  {
+    const std::lock_guard hold(mutex);
+    text.swap(told);
+  }
+  if (!text.empty()) log::write(log::level::error, text);
+}
+
 COHORT_INLINE unsigned plane_list::advance(bool aside) {
   unsigned advanced = 0;
   for (plane* each : all) advanced += each->advance(ended, aside);
@@ -268,8 +278,8 @@ COHORT_INLINE unsigned plane_list::advance(bool aside) {
 COHORT_INLINE std::size_t source::test(progress::ready_queue&) {
   if (pending() == 0) return 0;
   unsigned advanced = 0;
-  std::vector<ended_call> ended;
-  std::string told;
+  bool tells = false;
+  bool logs = false;
   planes_->late.looked();
   {
     // MPI's lock comes before that of the planes. The engine has it already.
@@ -277,17 +287,16 @@ COHORT_INLINE std::size_t source::test(progress::ready_queue&) {
     const std::lock_guard hold(planes_->mutex);
     advanced = planes_->advance(false);
     // Without MPI's lock, after its end, two threads may be here: one tells at a time.
-    if (!planes_->ended.empty() && !planes_->is_telling.load(std::memory_order_acquire)) {
-      ended.swap(planes_->ended);
+    tells = !planes_->ended.empty() && !planes_->is_telling.load(std::memory_order_acquire);
+    if (tells) {
       planes_->ended.swap(planes_->spare);
       planes_->is_telling.store(true, std::memory_order_relaxed);
-      planes_->no_longer_pending(ended.size());
+      planes_->no_longer_pending(planes_->spare.size());
     }
-    if (!planes_->told.empty()) [[unlikely]]
-      told.swap(planes_->told);
+    logs = !planes_->told.empty();
   }
-  if (!told.empty()) [[unlikely]]
-    log::write(log::level::error, told);
+  if (logs) [[unlikely]]
+    planes_->log_told();
   if (advanced != 0) {
     engine_.started();  // the wait begins anew
   } else if (engine_.oversubscribed() || planes_->talking.load(std::memory_order_relaxed) != 0) {
@@ -295,13 +304,17 @@ COHORT_INLINE std::size_t source::test(progress::ready_queue&) {
     // wire.
     std::this_thread::yield();
   }
-  const std::size_t found = ended.size();
-  if (found == 0) return 0;
+  return tells ? tell() : 0;
+}
+
+/// What is in `spare`.
+COHORT_INLINE std::size_t source::tell() {
+  std::vector<ended_call>& ended = planes_->spare;
   // MPI may call a message sent that is still here, and the call that it was of has ended.
   if (planes_->talking.load(std::memory_order_relaxed) != 0) engine_.attend_sent();
   for (const ended_call& each : ended) each.done.in_look(each.error);
+  const std::size_t found = ended.size();
   ended.clear();
-  planes_->spare.swap(ended);
   planes_->is_telling.store(false, std::memory_order_release);
   return found;
 }

@@ -204,7 +204,13 @@ class sequence {
   [[nodiscard]] const std::byte* own_input(const comm::collective_call& what) const;
   /// Whether all ranks have begun the same call with this chunk.
   [[nodiscard]] bool all_agree(const chunk_of& one);
+  /// Whether there is a call of which not all chunks have been laid.
+  [[nodiscard]] bool has_to_lay() const noexcept {
+    return entered_ - ended_ != calls_.size() - first_;
+  }
+  // These are called where there is something for them.
   bool lay(bool aside = false);
+  [[nodiscard]] std::size_t chunk_room(const pending_call& call) const noexcept;
   void lay_down(const pending_call& call, const chunk_of& one, std::byte* to) const;
   void lay_slots(const pending_call& call, const chunk_of& one) const;
   bool reduce(bool aside);

@@ -100,7 +100,7 @@ COHORT_INLINE void sequence::push(const comm::collective_call& call, std::size_t
     one.what.count *= size;
     one.size = 1;
   }
-  const bool is_first = entered_ - ended_ == calls_.size() - first_;
+  const bool is_first = !has_to_lay();
   calls_.push_back(std::move(one));
   if (is_first && call.count * size <= laid_at_once) lay();
 }
@@ -142,11 +142,12 @@ COHORT_INLINE unsigned sequence::advance(std::vector<ended_call>& ended, bool as
     return aside ? 0 : end_failed(ended);
   unsigned steps = 0;
   if (differs_on_ < 0) [[likely]] {  // else there is only what all ranks have reduced
-    steps += lay(aside) ? 1 : 0;
-    steps += reduce(aside) ? 1 : 0;
+    if (has_to_lay()) steps += lay(aside) ? 1 : 0;
+    if (summed_ != laid_) steps += reduce(aside) ? 1 : 0;
   }
   if (between_ && !aside) steps += carry();
-  return steps + (finish(ended, aside) ? 1 : 0);
+  if (left_ != reduced_) steps += finish(ended, aside) ? 1 : 0;
+  return steps;
 }
 
 COHORT_INLINE sequence::forgotten sequence::forget(const comm::request_operation& op) noexcept {
@@ -167,24 +168,21 @@ COHORT_INLINE sequence::forgotten sequence::forget(const comm::request_operation
 // ---- a rank's part goes into its buffer --------------------------------------------------------
 
 COHORT_INLINE bool sequence::lay(bool aside) {
-  if (entered_ - ended_ == calls_.size() - first_) return false;
   if (laid_ - left_ == depth) return false;
   if (laid_ >= depth && !all_reached(&progress_line::left, laid_ - depth + 1, all_left_)) {
     return false;
   }
   const pending_call& call = calls_[first_ + (entered_ - ended_)];
   if (aside && !call.only_copies()) return false;
-  std::size_t room = chunk_ / call.size / blocks(call.what.kind);
-  const std::size_t line = std::max<std::size_t>(packs::line / call.size, 1);
-  if (room > line) room -= room % line;
+  const bool is_short = call.what.count * call.size * blocks(call.what.kind) <= chunk_line::room;
   chunk_of& one = under_way_[laid_ % depth];
   one.call = entered_;
   one.begin = begin_;
-  one.count = std::min(room, call.what.count - begin_);
+  one.count = is_short ? call.what.count : std::min(chunk_room(call), call.what.count - begin_);
   one.last = one.begin + one.count == call.what.count;
   const bool shareable = call.what.kind == op_kind::all_reduce || call.what.kind == op_kind::reduce;
   one.shared = between_ || (shareable && one.count * call.size > whole_up_to_);
-  one.in_line = !one.shared && one.count * call.size * blocks(call.what.kind) <= chunk_line::room;
+  one.in_line = !one.shared && is_short;
   if (is_in_slots(call.what.kind)) {
     lay_slots(call, one);
   } else if (!call.is_direct) {
@@ -200,6 +198,13 @@ COHORT_INLINE bool sequence::lay(bool aside) {
   tells.left = left_;
   tells.laid.store(++laid_, std::memory_order_release);
   return true;
+}
+
+/// Elements, or those of one block, in whole cache lines.
+COHORT_INLINE std::size_t sequence::chunk_room(const pending_call& call) const noexcept {
+  const std::size_t room = chunk_ / call.size / blocks(call.what.kind);
+  const std::size_t line = std::max<std::size_t>(packs::line / call.size, 1);
+  return room > line ? room - room % line : room;
 }
 
 COHORT_INLINE const std::byte* sequence::own_input(const comm::collective_call& what) const {
@@ -277,7 +282,7 @@ COHORT_INLINE void sequence::run(pending_call& call, std::byte* out, std::size_t
 }
 
 COHORT_INLINE bool sequence::reduce(bool aside) {
-  if (summed_ == laid_ || !all_laid()) return false;
+  if (!all_laid()) return false;
   const chunk_of& one = under_way_[summed_ % depth];
   if (aside && !call_of(one).only_copies()) return false;
   if (!all_agree(one)) return false;
@@ -321,7 +326,6 @@ COHORT_INLINE void sequence::reduce_share(pending_call& call, const chunk_of& on
 // ---- the result goes to its place --------------------------------------------------------------
 
 COHORT_INLINE bool sequence::finish(std::vector<ended_call>& ended, bool aside) {
-  if (left_ == reduced_) return false;
   const chunk_of one = under_way_[left_ % depth];
   if (aside && !call_of(one).only_copies()) return false;
   if (one.shared && !all_reached(&progress_line::reduced, left_ + 1, all_reduced_)) return false;
