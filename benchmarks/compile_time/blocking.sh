@@ -7,25 +7,19 @@
 # come from a library. The least of all rounds, by turns and without ccache, and its ratio over a file
 # that includes <mpi.h> and standard headers (mpi.cpp lists them) and calls MPI_Allreduce.
 #
-# CXX and MPICXX choose the compiler (g++) and the wrapper that knows MPI's flags (mpicxx).
+# CXX and MPICXX choose the compiler: common.sh.
 cd "$(dirname "$0")" || exit 1
 rounds=${1:-7}
-compiler=${CXX:-g++}
-flags=$("${MPICXX:-mpicxx}" --showme:compile 2>/dev/null ||
-  "${MPICXX:-mpicxx}" -compile-info | cut -d ' ' -f 2-)
-object=$(mktemp)
-values=$(mktemp)
-trap 'rm -f "$object" "$values"' EXIT
+# shellcheck source=benchmarks/compile_time/common.sh
+. ./common.sh
+describe_compiler
 
-"$compiler" --version | head -n 1
-sed -n 's/^model name[^:]*: /cpu: /p' /proc/cpuinfo | head -n 1
-
-# cost ROW FILE [OPTION]
+# cost ROW OPTION...: of user time only
 cost() {
-  # shellcheck disable=SC2086  # flags are words
-  CCACHE_DISABLE=1 bash -c 'TIMEFORMAT=%U; time "$@" >&2' bash \
-    "$compiler" -std=c++20 -O2 -I../../include $flags ${3:-} -c "$2" -o "$object" 2>&1 |
-    awk -v row="$1" '{ last = $1 } END { print row, last }' >>"$values"
+  row=$1
+  shift
+  taken=$(times_of -O2 -c "$@") || echo "$row does not compile" >&2
+  echo "$row ${taken% *}" >>"$values"
 }
 
 round=0

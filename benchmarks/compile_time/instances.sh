@@ -7,14 +7,11 @@
 # umbrella header-only, and more seconds if it also instantiates one of them, as it would the body of
 # any unused inline function. The least of all rounds, by turns and without ccache.
 #
-# CXX and MPICXX choose the compiler (g++) and the wrapper that knows MPI's flags (mpicxx).
+# CXX and MPICXX choose the compiler: common.sh.
 cd "$(dirname "$0")" || exit 1
 rounds=${1:-3}
-compiler=${CXX:-g++}
-flags=$("${MPICXX:-mpicxx}" --showme:compile 2>/dev/null ||
-  "${MPICXX:-mpicxx}" -compile-info | cut -d ' ' -f 2-)
-values=$(mktemp)
-trap 'rm -f "$values"' EXIT
+# shellcheck source=benchmarks/compile_time/common.sh
+. ./common.sh
 
 classes='none
 cluster::basic_call_client<void>
@@ -36,15 +33,15 @@ while [ "$round" -lt "$rounds" ]; do
     text='#include <cohort/cohort.hpp>'
     [ "$class" = none ] || text="$text
 template class cohort::$class;"
-    # shellcheck disable=SC2086  # they are words
-    echo "$text" | CCACHE_DISABLE=1 bash -c 'TIMEFORMAT="%U %S"; time "$@" || echo failed >&2' bash \
-      "$compiler" -std=c++20 -I../../include $flags -O0 -fsyntax-only -x c++ - 2>&1 |
-      awk -v class="$class" '/^failed|error/ { bad = 1 } { last = $1 + $2 }
-        END { if (bad) print class " does not compile" | "cat >&2"; else print class, last }' >>"$values"
+    if taken=$(echo "$text" | times_of -O0 -fsyntax-only -x c++ -); then
+      echo "$class $taken" >>"$values"
+    else
+      echo "$class does not compile" >&2
+    fi
   done
   round=$((round + 1))
 done
-awk '!($1 in least) || $2 < least[$1] { least[$1] = $2 }
+awk '{ seconds = $2 + $3 } !($1 in least) || seconds < least[$1] { least[$1] = seconds }
   END { printf "%-40s %6.2f s\n", "the umbrella", least["none"]
     for (class in least) if (class != "none")
       printf "%-40s +%5.2f s\n", class, least[class] - least["none"] | "sort" }' "$values"

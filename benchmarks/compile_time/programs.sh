@@ -6,20 +6,14 @@
 # awaits a timer of Asio at -O0, by turns and without ccache; header-only, and with the definition of
 # COHORT_SEPARATE_COMPILATION, where the bodies come from a library. Says which targets are met.
 #
-# CXX and MPICXX choose the compiler (g++) and the wrapper that knows MPI's flags (mpicxx). ONLY is a
-# regular expression of the rows that are measured. The memory is that of the largest process of a
+# CXX and MPICXX choose the compiler: common.sh. ONLY is a regular expression of the rows that are
+# measured. The memory is that of the largest process of a
 # compilation; it needs Python 3.
 cd "$(dirname "$0")" || exit 1
 rounds=${1:-3}
-compiler=${CXX:-g++}
-flags=$("${MPICXX:-mpicxx}" --showme:compile 2>/dev/null ||
-  "${MPICXX:-mpicxx}" -compile-info | cut -d ' ' -f 2-)
-object=$(mktemp)
-values=$(mktemp)
-trap 'rm -f "$object" "$values"' EXIT
-
-"$compiler" --version | head -n 1
-sed -n 's/^model name[^:]*: /cpu: /p' /proc/cpuinfo | head -n 1
+# shellcheck source=benchmarks/compile_time/common.sh
+. ./common.sh
+describe_compiler
 
 # row|file|options|target header-only|target compiled|what
 rows='timer|timer.cpp|-O0 -DWHOLE_PROGRAM|||awaits a timer of Asio
@@ -34,9 +28,8 @@ nccl|nccl.cpp|-O0 -isystem ../../tests/support/fake_gpu/include|||NCCL: communic
 # cost FILE OPTIONS: seconds of processor time of one compilation; fails where it does not compile.
 cost() {
   # shellcheck disable=SC2086  # they are words
-  CCACHE_DISABLE=1 bash -c 'TIMEFORMAT="%U %S"; time "$@" >&2 || echo failed >&2' bash \
-    "$compiler" -std=c++20 -I../../include $flags $2 -c "$1" -o "$object" 2>&1 |
-    awk '{ last = $1 + $2 } /^failed|error/ { bad = 1 } END { print last; exit bad }'
+  taken=$(times_of $2 -c "$1") || return 1
+  echo "$taken" | awk '{ print $1 + $2 }'
 }
 
 # peak FILE OPTIONS: gigabytes of the largest process of one compilation.

@@ -3,26 +3,18 @@
 # SPDX-License-Identifier: BSL-1.0
 #
 # run.sh [ROUNDS]: what a translation unit costs to compile, g++ -O0, by turns and without ccache.
-# CXX and MPICXX choose the compiler (g++) and the wrapper that knows MPI's flags (mpicxx).
+# CXX and MPICXX choose the compiler: common.sh.
 cd "$(dirname "$0")" || exit 1
 rounds=${1:-7}
-compiler=${CXX:-g++}
-# The wrapper's own flags, so that the compiler is timed without the wrapper.
-flags=$("${MPICXX:-mpicxx}" --showme:compile 2>/dev/null ||
-  "${MPICXX:-mpicxx}" -compile-info | cut -d ' ' -f 2-)
-object=$(mktemp)
-trap 'rm -f "$object"' EXIT
-
-"$compiler" --version | head -n 1
-sed -n 's/^model name[^:]*: /cpu: /p' /proc/cpuinfo | head -n 1
+# shellcheck source=benchmarks/compile_time/common.sh
+. ./common.sh
+describe_compiler
 echo "seconds of processor time, median of $rounds"
 
 # seconds FILE OPTION: processor time of one compilation.
 seconds() {
-  # shellcheck disable=SC2086  # flags are words
-  CCACHE_DISABLE=1 bash -c 'TIMEFORMAT="%U %S"; time "$@" >&2' bash \
-    "$compiler" -std=c++20 -O0 -I../../include $flags $2 -c "$1" -o "$object" 2>&1 |
-    tail -n 1 | awk '{ print $1 + $2 }'
+  # shellcheck disable=SC2086  # they are words
+  times_of -O0 $2 -c "$1" | awk '{ print $1 + $2 }'
 }
 
 # Each file twice: one that awaits in a coroutine, and a whole program, which also makes the loop,

@@ -394,85 +394,57 @@ FAULTS_COVER(Send_init,
              (const void* buf, int count, MPI_Datatype datatype, int dest, int tag, MPI_Comm comm,
               MPI_Request* made),
              (buf, count, datatype, dest, tag, comm, made))
+// Open MPI before it had those of MPI 4.
 #if MPI_VERSION >= 4
-FAULTS_COVER(Allgather_init,
-             (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
-              int recvcount, MPI_Datatype recvtype, MPI_Comm comm, MPI_Info info,
-              MPI_Request* made),
-             (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm, info, made))
-FAULTS_COVER(Allreduce_init,
-             (const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
-              MPI_Comm comm, MPI_Info info, MPI_Request* made),
-             (sendbuf, recvbuf, count, datatype, op, comm, info, made))
-FAULTS_COVER(Alltoall_init,
-             (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
-              int recvcount, MPI_Datatype recvtype, MPI_Comm comm, MPI_Info info,
-              MPI_Request* made),
-             (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm, info, made))
-FAULTS_COVER(Barrier_init, (MPI_Comm comm, MPI_Info info, MPI_Request* made), (comm, info, made))
-FAULTS_COVER(Bcast_init,
-             (void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm comm,
-              MPI_Info info, MPI_Request* made),
-             (buffer, count, datatype, root, comm, info, made))
-FAULTS_COVER(Gather_init,
-             (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
-              int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm, MPI_Info info,
-              MPI_Request* made),
-             (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm, info, made))
-FAULTS_COVER(Reduce_init,
-             (const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
-              int root, MPI_Comm comm, MPI_Info info, MPI_Request* made),
-             (sendbuf, recvbuf, count, datatype, op, root, comm, info, made))
-FAULTS_COVER(Reduce_scatter_block_init,
-             (const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype, MPI_Op op,
-              MPI_Comm comm, MPI_Info info, MPI_Request* made),
-             (sendbuf, recvbuf, recvcount, datatype, op, comm, info, made))
-FAULTS_COVER(Scatter_init,
-             (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
-              int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm, MPI_Info info,
-              MPI_Request* made),
-             (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm, info, made))
+#define FAULTS_COVER_PERSISTENT(name, parameters, arguments) \
+  FAULTS_COVER(name, parameters, arguments)
 #elif defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
-FAULTS_COVER_AS(MPIX_Allgather_init, PMPIX_Allgather_init,
-                (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
-                 int recvcount, MPI_Datatype recvtype, MPI_Comm comm, MPI_Info info,
-                 MPI_Request* made),
-                (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm, info, made))
-FAULTS_COVER_AS(MPIX_Allreduce_init, PMPIX_Allreduce_init,
-                (const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
-                 MPI_Comm comm, MPI_Info info, MPI_Request* made),
-                (sendbuf, recvbuf, count, datatype, op, comm, info, made))
-FAULTS_COVER_AS(MPIX_Alltoall_init, PMPIX_Alltoall_init,
-                (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
-                 int recvcount, MPI_Datatype recvtype, MPI_Comm comm, MPI_Info info,
-                 MPI_Request* made),
-                (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm, info, made))
-FAULTS_COVER_AS(MPIX_Barrier_init, PMPIX_Barrier_init,
-                (MPI_Comm comm, MPI_Info info, MPI_Request* made), (comm, info, made))
-FAULTS_COVER_AS(MPIX_Bcast_init, PMPIX_Bcast_init,
-                (void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm comm,
-                 MPI_Info info, MPI_Request* made),
-                (buffer, count, datatype, root, comm, info, made))
-FAULTS_COVER_AS(MPIX_Gather_init, PMPIX_Gather_init,
-                (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
-                 int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm, MPI_Info info,
-                 MPI_Request* made),
-                (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm, info,
-                 made))
-FAULTS_COVER_AS(MPIX_Reduce_init, PMPIX_Reduce_init,
-                (const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
-                 int root, MPI_Comm comm, MPI_Info info, MPI_Request* made),
-                (sendbuf, recvbuf, count, datatype, op, root, comm, info, made))
-FAULTS_COVER_AS(MPIX_Reduce_scatter_block_init, PMPIX_Reduce_scatter_block_init,
-                (const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype,
-                 MPI_Op op, MPI_Comm comm, MPI_Info info, MPI_Request* made),
-                (sendbuf, recvbuf, recvcount, datatype, op, comm, info, made))
-FAULTS_COVER_AS(MPIX_Scatter_init, PMPIX_Scatter_init,
-                (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
-                 int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm, MPI_Info info,
-                 MPI_Request* made),
-                (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm, info,
-                 made))
+#define FAULTS_COVER_PERSISTENT(name, parameters, arguments) \
+  FAULTS_COVER_AS(MPIX_##name, PMPIX_##name, parameters, arguments)
+#endif
+#ifdef FAULTS_COVER_PERSISTENT
+FAULTS_COVER_PERSISTENT(Allgather_init,
+                        (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
+                         int recvcount, MPI_Datatype recvtype, MPI_Comm comm, MPI_Info info,
+                         MPI_Request* made),
+                        (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm, info,
+                         made))
+FAULTS_COVER_PERSISTENT(Allreduce_init,
+                        (const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype,
+                         MPI_Op op, MPI_Comm comm, MPI_Info info, MPI_Request* made),
+                        (sendbuf, recvbuf, count, datatype, op, comm, info, made))
+FAULTS_COVER_PERSISTENT(Alltoall_init,
+                        (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
+                         int recvcount, MPI_Datatype recvtype, MPI_Comm comm, MPI_Info info,
+                         MPI_Request* made),
+                        (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm, info,
+                         made))
+FAULTS_COVER_PERSISTENT(Barrier_init, (MPI_Comm comm, MPI_Info info, MPI_Request* made),
+                        (comm, info, made))
+FAULTS_COVER_PERSISTENT(Bcast_init,
+                        (void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm comm,
+                         MPI_Info info, MPI_Request* made),
+                        (buffer, count, datatype, root, comm, info, made))
+FAULTS_COVER_PERSISTENT(Gather_init,
+                        (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
+                         int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm,
+                         MPI_Info info, MPI_Request* made),
+                        (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm,
+                         info, made))
+FAULTS_COVER_PERSISTENT(Reduce_init,
+                        (const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype,
+                         MPI_Op op, int root, MPI_Comm comm, MPI_Info info, MPI_Request* made),
+                        (sendbuf, recvbuf, count, datatype, op, root, comm, info, made))
+FAULTS_COVER_PERSISTENT(Reduce_scatter_block_init,
+                        (const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype,
+                         MPI_Op op, MPI_Comm comm, MPI_Info info, MPI_Request* made),
+                        (sendbuf, recvbuf, recvcount, datatype, op, comm, info, made))
+FAULTS_COVER_PERSISTENT(Scatter_init,
+                        (const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf,
+                         int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm,
+                         MPI_Info info, MPI_Request* made),
+                        (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm,
+                         info, made))
 #endif
 FAULTS_COVER(Start, (MPI_Request * request), (request))
 FAULTS_COVER(Ssend,

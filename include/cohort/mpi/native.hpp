@@ -33,6 +33,15 @@ namespace cohort::mpi {
 /// Whether this MPI library has the functions with 64-bit counts (their names end in _c).
 inline constexpr bool has_large_counts = MPI_VERSION >= 4;
 
+/// Stands in for a function that this MPI does not have: takes anything and returns `Code`.
+template <int Code>
+struct missing_function {
+  template <class... Arguments>
+  int operator()(const Arguments&...) const noexcept {
+    return Code;
+  }
+};
+
 /// What threads may do with MPI; ordered like MPI's own constants.
 enum class thread_level { single, funneled, serialized, multiple };
 

@@ -37,14 +37,8 @@ inline constexpr auto reduce_scatter = &MPIX_Reduce_scatter_block_init;
 inline constexpr auto scatter = &MPIX_Scatter_init;
 #else
 inline constexpr bool exists = false;
-struct missing {
-  template <class... Arguments>
-  int operator()(Arguments...) const noexcept {
-    return MPI_ERR_OTHER;
-  }
-};
-inline constexpr missing all_gather, all_reduce, all_to_all, barrier, broadcast, gather, reduce,
-    reduce_scatter, scatter;
+inline constexpr missing_function<MPI_ERR_OTHER> all_gather, all_reduce, all_to_all, barrier,
+    broadcast, gather, reduce, reduce_scatter, scatter;
 #endif
 
 /// Whether requests of all_gather, gather and scatter can be used again. MPICH 4.0 copies some

@@ -19,14 +19,6 @@ namespace cohort::mpi::post {
 
 namespace detail {
 
-/// Stands in for the _c functions that this MPI does not have.
-struct missing {
-  template <class... Arguments>
-  int operator()(const Arguments&...) const noexcept {
-    return MPI_ERR_COUNT;
-  }
-};
-
 #if MPI_VERSION >= 4
 inline constexpr auto large_isend = &MPI_Isend_c;
 inline constexpr auto large_issend = &MPI_Issend_c;
@@ -53,11 +45,12 @@ inline constexpr auto large_ineighbor_allgatherv = &MPI_Ineighbor_allgatherv_c;
 inline constexpr auto large_ineighbor_alltoallv = &MPI_Ineighbor_alltoallv_c;
 inline constexpr auto large_ireduce_scatter = &MPI_Ireduce_scatter_c;
 #else
-inline constexpr missing large_isend, large_issend, large_irsend, large_irecv, large_ibcast,
-    large_iallreduce, large_ireduce, large_iscan, large_iexscan, large_ireduce_scatter_block,
-    large_igather, large_iscatter, large_iallgather, large_ialltoall, large_ineighbor_allgather,
-    large_ineighbor_alltoall, large_imrecv, large_igatherv, large_iscatterv, large_iallgatherv,
-    large_ialltoallv, large_ineighbor_allgatherv, large_ineighbor_alltoallv, large_ireduce_scatter;
+inline constexpr missing_function<MPI_ERR_COUNT> large_isend, large_issend, large_irsend,
+    large_irecv, large_ibcast, large_iallreduce, large_ireduce, large_iscan, large_iexscan,
+    large_ireduce_scatter_block, large_igather, large_iscatter, large_iallgather, large_ialltoall,
+    large_ineighbor_allgather, large_ineighbor_alltoall, large_imrecv, large_igatherv,
+    large_iscatterv, large_iallgatherv, large_ialltoallv, large_ineighbor_allgatherv,
+    large_ineighbor_alltoallv, large_ireduce_scatter;
 #endif
 
 [[nodiscard]] constexpr bool fits(MPI_Count count) noexcept { return count <= INT_MAX; }
