@@ -51,7 +51,7 @@ class communicator_state final : public communicator_base {
   request_source& source;
   progress::engine& engine;
   std::shared_ptr<any_backend> backend;
-  mpi_blocking* blocks = nullptr;          ///< that backend, if it is one
+  std::shared_ptr<mpi_blocking> blocks;    ///< that backend, if it is one; or of a single rank
   std::shared_ptr<const doorbells> bells;  ///< of the communicator this one was derived from
   std::vector<int> bell_ranks;             ///< this one's ranks there; empty: the same
 
@@ -77,7 +77,7 @@ class communicator_state final : public communicator_base {
     const request_source::guard hold(source);
     choosing = backend_choosing::over;
     offer.reset();
-    blocks = nullptr;
+    blocks.reset();
     backend.swap(by);
   }
 

@@ -209,11 +209,11 @@ COHORT_INLINE void communicator_state::open(mpi::comm data_, mpi::comm exchange_
   closing = false;
   queues = options.checks == checks::cross_rank;
   const bool blocking = options.backend == backend_choice::mpi_blocking;
-  blocks = nullptr;
-  if (blocking && !data.is_inter() && options.checks == checks::local) {
-    auto by_calls = std::make_shared<mpi_blocking>(data.native());
-    blocks = by_calls.get();
-    backend = std::move(by_calls);
+  const bool is_alone = data.size() == 1 && options.backend != backend_choice::mpi;
+  blocks.reset();
+  if ((blocking || is_alone) && !data.is_inter() && options.checks == checks::local) {
+    blocks = std::make_shared<mpi_blocking>(data.native());
+    if (blocking) backend = blocks;
   }
   const bool may_choose = !blocking && options.backend != backend_choice::mpi &&
                           options.checks != checks::cross_rank && data.size() > 1;

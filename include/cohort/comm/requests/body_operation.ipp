@@ -294,7 +294,8 @@ class blocking_operation final : public body_operation {
 [[nodiscard]] COHORT_INLINE outcome_of_requests call_mpi(communicator_state& on,
                                                          const body_functions& functions,
                                                          void* body) {
-  const bool is_message = functions.block != nullptr;
+  const bool is_promised = on.backend == on.blocks;  // else there is one rank, which waits for none
+  const bool is_message = functions.block != nullptr && is_promised;
   const bool has_call = is_message || (functions.call != nullptr && !functions.is_gated);
   if (!has_call || on.options.checks != checks::local || !may_stay(on) ||
       functions.check(body, on) != errc{}) {
@@ -316,10 +317,11 @@ class blocking_operation final : public body_operation {
       const request_source::guard hold(on.source);
       if (!on.queues && on.blocks->takes(call)) {
         number = ++on.sequence;
-        on.by_backend.add(functions.bytes(body));
+        if (is_promised) on.by_backend.add(functions.bytes(body));
       }
     }
     if (number == 0) return start_and_wait(on, functions, body);
+    const mpi::lock calls(!is_promised);
     return_code = on.blocks->run(call);
   }
   if (return_code == MPI_SUCCESS) [[likely]]
