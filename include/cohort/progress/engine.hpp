@@ -179,6 +179,8 @@ class engine : public asio::execution_context::service {
   [[nodiscard]] engine_statistics statistics() const noexcept;
   void count_ring() noexcept { rings_.fetch_add(1, std::memory_order_relaxed); }
   [[nodiscard]] std::size_t pending() const { return sources_.pending(); }
+  /// Whether something has ended outside of a lap and waits for one, to be delivered.
+  [[nodiscard]] bool has_handed_in() const noexcept { return handed_in_.has_any(); }
   void describe(std::string& text) const { sources_.describe(text); }
 
  private:
@@ -252,7 +254,7 @@ class engine : public asio::execution_context::service {
   std::atomic<bool> is_in_place_{false};  // a thread stands in for the loop
   std::atomic<std::uint32_t> in_place_turns_{0};
   std::atomic<unsigned> sleepers_{0};  // that wait for one
-  unsigned waits_in_place_ = 0;        // of the thread that stands in
+  relaxed_counter waits_in_place_;
 
   relaxed_counter laps_;
   std::atomic<std::uint64_t> rings_{0};
@@ -297,6 +299,9 @@ class engine::in_place {
   in_place(const in_place&) = delete;
 
   [[nodiscard]] engine& of() const noexcept { return of_; }
+  /// Whether what is waited for has to leave the loop, and what goes by the clock, a turn: calls
+  /// that end at once do so now and then.
+  [[nodiscard]] bool is_due() const noexcept { return is_due_; }
   /// Before that is started which is waited for: it then needs no turn of the loop.
   void begin();
 
@@ -319,6 +324,7 @@ class engine::in_place {
   engine* outer_;
   std::optional<lap_scope> lap_;
   bool stays_;
+  bool is_due_;
   bool stands_in_ = false;
   bool uses_loop_ = false;
   bool was_stopped_ = false;  // by somebody, meanwhile

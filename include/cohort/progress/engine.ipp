@@ -334,7 +334,11 @@ COHORT_INLINE void engine::wake_sleepers() {
 }
 
 COHORT_INLINE engine::in_place::in_place(engine& of, on_trouble what)
-    : of_(of), outer_(waits_for_), stays_(what == on_trouble::stay) {
+    : of_(of),
+      outer_(waits_for_),
+      stays_(what == on_trouble::stay),
+      is_due_(of.waits_in_place_.get() % 256 == 255) {
+  of.waits_in_place_.add(1);
   if (of.is_in_handler()) {
     throw std::system_error(std::make_error_code(std::errc::resource_deadlock_would_occur),
                             "waiting inside a handler of the same loop; co_await instead");
@@ -394,8 +398,6 @@ COHORT_INLINE void engine::in_place::sleep_until_turn(done_function done, const 
 
 /// Until this has been quiet for as long as the engine spins: false then.
 COHORT_INLINE bool engine::in_place::lap(done_function done, const void* of, bool polls) {
-  // Calls that end at once give the loop, and what goes by the clock, a turn now and then.
-  const bool is_due = ++of_.waits_in_place_ % 256 == 0;
   for (unsigned turns = 0; !done(of); ++turns) {
     if (!lap_ || !*lap_) lap_.emplace(of_, lap_state::taken);
     if (!*lap_) {  // a lap of the loop, on its way to its end
@@ -410,8 +412,8 @@ COHORT_INLINE bool engine::in_place::lap(done_function done, const void* of, boo
     bool has_run = false;
     of_.ends_lap_ = false;
     try {
-      if (polls || is_due || turns != 0) has_run = poll();
-      if (is_due && turns == 0) of_.tick();
+      if (polls || is_due_ || turns != 0) has_run = poll();
+      if (is_due_ && turns == 0) of_.tick();
       of_.round(of_.pace_.long_round());
     } catch (...) {
       keep_what_was_thrown();

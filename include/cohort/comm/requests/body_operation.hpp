@@ -33,9 +33,10 @@ class body_operation : public request_operation {
   [[nodiscard]] communicator_state& state() const noexcept { return *comm_.state; }
 
   /// What this rank can see to be wrong ends the operation before any MPI call. Under the guard it
-  /// is posted, or queued, or a backend is found that takes it. After that the operation may be
-  /// gone.
-  void start();
+  /// is posted, or queued, or a backend is found that takes it. True: it has ended already, and is
+  /// the caller's to deliver. Else the operation may be gone after that. `stays`: where it is
+  /// alone, it looks on for a short while before it leaves it to the laps.
+  [[nodiscard]] bool start(bool stays = false);
   /// When it ends, and its handler is to be called if `deliver`. Here, because by the time a
   /// foreign executor has its turn the engine may be gone.
   void end(bool deliver) {
@@ -48,6 +49,8 @@ class body_operation : public request_operation {
  private:
   /// The body is with MPI. Under the guard.
   virtual void posted() = 0;
+  /// It has not ended, and is about to leave for the laps or a backend.
+  virtual void leaves() {}
   /// What is to be said of the error that the body has failed with.
   virtual void tell(const failure_text& text) = 0;
 

@@ -19,7 +19,7 @@
 
 namespace cohort::comm::detail {
 
-COHORT_INLINE void body_operation::start() {
+COHORT_INLINE bool body_operation::start(bool stays) {
   request_source& source = state().source;
   progress::engine& engine = state().engine;
   errc bad = source.usable();
@@ -33,14 +33,15 @@ COHORT_INLINE void body_operation::start() {
     const bool compares = usable && has_agreed && state().options.checks == checks::cross_rank;
     if (!compares) {  // else the others are told
       end_unposted();
-      return engine.complete(this);
+      return true;
     }
   }
   any_backend* backend = nullptr;
-  bool nothing_pending = false;
+  bool has_ended = false;
   {
     const request_source::guard hold(source);
     count_as_live();
+    const bool is_alone = stays && source.is_quiet();
     const bool waits =
         has_agreed && (functions_.is_gated || functions_.keeps_turn || state().queues);
     try {
@@ -58,16 +59,18 @@ COHORT_INLINE void body_operation::start() {
       not_begun();
     describe();
     posted();
-    nothing_pending = !source.pending(*this) && !waits_for_turn_;
+    has_ended = !source.pending(*this) && !waits_for_turn_;
+    if (is_alone && source.pending(*this)) has_ended = source.look_for_end(*this);
   }
   // With something pending another thread's lap may have finished the operation by now.
+  if (backend == nullptr && has_ended) return true;
+  if (stays) leaves();
   if (backend != nullptr) [[unlikely]] {
     give_to(*backend);
-  } else if (nothing_pending) {
-    engine.complete(this);
   } else {
     engine.started();
   }
+  return false;
 }
 
 COHORT_INLINE void body_operation::end_unposted() {
@@ -249,13 +252,21 @@ class blocking_operation final : public body_operation {
   }
 
  private:
+  using waiting = progress::engine::in_place;
+
   void start_and_wait() {
-    using waiting = progress::engine::in_place;
     waiting place(owner(), waiting::on_trouble::stay);
-    place.begin();
-    start();
+    place_ = &place;
+    const bool stays = !place.is_due() && !owner().has_own_thread() && !owner().oversubscribed();
+    if (!stays) place.begin();
+    if (start(stays)) {
+      if (stays) return end(true);
+      owner().complete(this);
+    }
     place.wait(&is_over, &is_over_);
   }
+
+  void leaves() override { place_->begin(); }
 
   void posted() override {}
   void tell(const failure_text& text) override { why_ = text.str(); }
@@ -272,6 +283,7 @@ class blocking_operation final : public body_operation {
     engine.end_wait();
   }
 
+  waiting* place_ = nullptr;
   std::atomic<bool> is_over_{false};
   std::string why_;
 };

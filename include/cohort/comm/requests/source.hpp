@@ -294,10 +294,14 @@ class request_source : public progress::polled_source,
   [[nodiscard]] errc usable() const noexcept;
 
   // With the guard held:
-  /// Whether nothing is in flight on this loop, and nothing open that others may ask.
+  /// Whether nothing is in flight on this loop or waits to be delivered, and nothing is open that
+  /// others may ask.
   [[nodiscard]] bool is_quiet() const noexcept {
-    return idle() == 0 && !has_hooks() && engine_.pending() == 0;
+    return idle() == 0 && !has_hooks() && engine_.pending() == 0 && !engine_.has_handed_in();
   }
+  /// Looks for a short while, where it was quiet before `op` was posted. Whether that has ended;
+  /// nobody else is told.
+  [[nodiscard]] bool look_for_end(const request_operation& op);
   /// The operations that make communicators and wait for their turn, without a request.
   [[nodiscard]] std::vector<request_operation*> waiting_creations() const;
   /// Leaves to MPI, for good, the requests of the operations with this stage function that `give`

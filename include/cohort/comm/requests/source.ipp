@@ -112,6 +112,24 @@ COHORT_INLINE std::size_t request_source::test_all(progress::ready_queue& ready)
   return has_probes() ? found + test_probes(is_complete) : found;
 }
 
+COHORT_INLINE bool request_source::look_for_end(const request_operation& op) {
+  progress::ready_queue ended;
+  for (unsigned looks = 0; looks < 100; ++looks) {
+    test(ended);
+    bool has_ended = false;
+    while (!ended.empty()) {
+      progress::operation* const one = ended.pop();
+      if (one == &op) {
+        has_ended = true;
+      } else {  // one of its stages has started it
+        engine_.complete(one);
+      }
+    }
+    if (has_ended) return true;
+  }
+  return false;
+}
+
 /// All requests of `op` are complete: the next stage, or the ready queue.
 COHORT_INLINE void request_source::finish(request_operation& op, progress::ready_queue& ready) {
   op.slot_ = request_operation::nowhere;

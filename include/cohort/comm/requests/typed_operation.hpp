@@ -70,8 +70,9 @@ class typed_operation final
 
   /// After that the operation may be gone.
   void start() {
-    this->connect_cancellation(state().engine, Body::cancellation != cancels::detach);
-    parent::start();
+    progress::engine& engine = state().engine;
+    this->connect_cancellation(engine, Body::cancellation != cancels::detach);
+    if (parent::start()) engine.complete(this);
   }
 
   void cancel(asio::cancellation_type type) {
