@@ -6,6 +6,8 @@
 #include <cohort/progress.hpp>
 #include <cohort/testing.hpp>
 
+#include <asio/thread_pool.hpp>
+
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -29,6 +31,16 @@ asio::awaitable<std::unique_ptr<int>> later(int value) {
   co_await asio::post(co_await asio::this_coro::executor, asio::use_awaitable);
   if (value < 0) throw std::runtime_error("negative");
   co_return std::make_unique<int>(value);
+}
+/// Ends without a turn.
+asio::awaitable<int> at_once(int value) {
+  if (value < 0) throw std::runtime_error("negative");
+  co_return value;
+}
+/// Ends on a thread of `pool`.
+asio::awaitable<std::thread::id> elsewhere(asio::thread_pool& pool) {
+  co_await asio::post(pool, asio::bind_executor(pool.get_executor(), asio::use_awaitable));
+  co_return std::this_thread::get_id();
 }
 task nap(std::chrono::microseconds time) {
   asio::steady_timer timer(co_await asio::this_coro::executor, time);
@@ -65,6 +77,23 @@ TEST_CASE("sync_wait returns what the coroutine returns, as often as it is calle
   sync_wait(io, nap(10us));
   CHECK_THROWS_AS(sync_wait(io, later(-1)), std::runtime_error);
   CHECK(*sync_wait(io, later(7)) == 7);
+}
+
+TEST_CASE("sync_wait takes a coroutine that ends at once, or on another thread") {
+  using namespace sync_wait_test;
+  asio::io_context io;
+  asio::thread_pool pool(1);
+  for (int i = 0; i < 100; ++i) {
+    CHECK(sync_wait(io, at_once(i)) == i);
+    CHECK_THROWS_AS(sync_wait(io, at_once(-1)), std::runtime_error);
+    CHECK(sync_wait(io, elsewhere(pool)) != std::this_thread::get_id());
+  }
+  pool.join();
+  cohort::progress_thread runs;
+  for (int i = 0; i < 100; ++i) {
+    CHECK(sync_wait(runs.context(), at_once(i)) == i);
+    CHECK_THROWS_AS(sync_wait(runs.context(), at_once(-1)), std::runtime_error);
+  }
 }
 
 TEST_CASE("sync_wait takes a future, and leaves alone what else is pending") {

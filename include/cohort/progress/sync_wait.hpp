@@ -26,30 +26,64 @@
 #include <cohort/core/asio.hpp>
 #include <cohort/core/error.hpp>
 #include <cohort/progress/context.hpp>
+#include <cohort/progress/detail/future_handler.hpp>
 #include <cohort/progress/engine.hpp>
 #include <cohort/progress/future.hpp>
 
 #include <chrono>
 #include <concepts>
+#include <exception>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 
 namespace cohort {
 
 namespace progress::detail {
 
-/// The lap in which `work` ends, ends with it, for somebody waits for the loop's turn to end.
+/// Runs what it is given at once, and what must not run at once in the loop.
+class here_executor {
+ public:
+  using loop_executor = asio::io_context::executor_type;
+  explicit here_executor(loop_executor loop) noexcept : loop_(loop) {}
+
+  template <class Function>
+  void execute(Function function) const {
+    std::move(function)();
+  }
+  [[nodiscard]] asio::execution_context& query(asio::execution::context_t) const noexcept {
+    return loop_.context();
+  }
+  [[nodiscard]] auto require(asio::execution::blocking_t::never_t never) const {
+    return asio::require(loop_, never);
+  }
+  friend bool operator==(const here_executor&, const here_executor&) = default;
+
+ private:
+  loop_executor loop_;
+};
+
+/// Fills the state where the coroutine ends: no turn of the loop comes between.
 template <class T>
-asio::awaitable<T> last_in_lap(engine& of, asio::awaitable<T> work) {
-  struct lap_end {
-    explicit lap_end(engine& lapping) noexcept : of(lapping) {}
-    lap_end(const lap_end&) = delete;
-    ~lap_end() { of.end_wait(); }
-    engine& of;
-  };
-  const lap_end with_this(of);
-  co_return co_await std::move(work);
-}
+class end_of_wait {
+  using fills = std::conditional_t<std::is_void_v<T>, future_handler<std::exception_ptr>,
+                                   future_handler<std::exception_ptr, T>>;
+
+ public:
+  using executor_type = here_executor;
+  end_of_wait(state_ptr<T> state, const executor_type& where)
+      : handler_(std::move(state)), where_(where) {}
+
+  [[nodiscard]] executor_type get_executor() const noexcept { return where_; }
+  template <class... Values>
+  void operator()(std::exception_ptr error, Values&&... values) {
+    handler_(std::move(error), std::forward<Values>(values)...);
+  }
+
+ private:
+  fills handler_;
+  executor_type where_;
+};
 
 }  // namespace progress::detail
 
@@ -63,14 +97,18 @@ asio::awaitable<T> last_in_lap(engine& of, asio::awaitable<T> work) {
 /// of the program's own has run the loop and not stopped it. errc::engine_stopped where
 /// somebody stops the context first, and what another handler throws, as `cohort::rethrow` does, as
 /// it comes out of `io.run()`: after these two `work` is still in flight. *Cancellation*: that of
-/// `work`, by a deadline say. *Cost*: four coroutine frames, two turns of the loop.
+/// `work`, by a deadline say. *Cost*: three coroutine frames, one turn of the loop.
 template <std::same_as<asio::io_context> Context, class T>
 T sync_wait(Context& io, asio::awaitable<T>&& work) {
   progress::engine& engine = use_engine(io);
   progress::engine::in_place place(engine);
   place.begin();
-  auto done = asio::co_spawn(io, progress::detail::last_in_lap(engine, std::move(work)), as_future);
-  return done.get_in(place, true);
+  const auto done = progress::detail::make_state<T>();
+  asio::co_spawn(
+      io, std::move(work),
+      progress::detail::end_of_wait<T>(done, progress::detail::here_executor(io.get_executor())));
+  done->wait_in(place, true);
+  return done->take();
 }
 
 /// The same for what has been started already. What is still in flight after an error stays in
