@@ -18,8 +18,11 @@ describe_compiler
 cost() {
   row=$1
   shift
-  taken=$(times_of -O2 -c "$@") || echo "$row does not compile" >&2
-  echo "$row ${taken% *}" >>"$values"
+  if taken=$(times_of -O2 -c "$@"); then
+    echo "$row ${taken% *}" >>"$values"
+  else
+    echo "$row does not compile" >&2
+  fi
 }
 
 round=0

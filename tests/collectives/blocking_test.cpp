@@ -8,6 +8,7 @@
 #include <cohort/p2p.hpp>
 #include <cohort/progress/deadline.hpp>
 
+#include <array>
 #include <chrono>
 #include <numeric>
 #include <span>
@@ -186,6 +187,51 @@ TEST_CASE("what else is in flight goes on while a call blocks", "[blocking]") {
   cohort::barrier(world, blocking);
   CHECK(in == left_of(world));
   CHECK(x[999] == world.size());
+}
+
+TEST_CASE("calls that end at once give the loop a turn now and then", "[blocking]") {
+  using namespace blocking_test;
+  asio::io_context io;
+  for (const auto choice :
+       {backend_choice::environment, backend_choice::mpi, backend_choice::mpi_blocking}) {
+    const communicator alone(io, MPI_COMM_SELF, {.backend = choice});
+    bool has_run = false;
+    const auto soon = [&] { later(io, 1ms, [&] { has_run = true; }); };
+    int value = 1;
+    soon();
+    while (!has_run) cohort::all_reduce(alone, value, op::sum, blocking);
+    has_run = false;
+    soon();
+    while (!has_run) {  // the second of two waits has nothing to wait for
+      auto sent = cohort::send(alone, value, 0, 1, as_future);
+      static_cast<void>(cohort::recv(alone, value, 0, 1, blocking));
+      cohort::sync_wait(io, std::move(sent));
+    }
+    CHECK(value == 1);
+  }
+}
+
+TEST_CASE("what ends beside a call is delivered with the next ones", "[blocking]") {
+  using namespace blocking_test;
+  asio::io_context io;
+  const communicator alone(io, MPI_COMM_SELF, {.backend = backend_choice::mpi});
+  int beside = 0;
+  int waited_for = 0;
+  const int out = 1;
+  bool is_delivered = false;
+  cohort::recv(alone, beside, 0, 2,
+               [&](std::error_code, const cohort::status&) { is_delivered = true; });
+  later(io, 5ms, [&] {  // both are found in one look
+    const cohort::mpi::lock calls;
+    std::array<MPI_Request, 2> sends{MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+    MPI_Isend(&out, 1, MPI_INT, 0, 2, alone.native(), &sends[0]);
+    MPI_Isend(&out, 1, MPI_INT, 0, 3, alone.native(), &sends[1]);
+    MPI_Waitall(2, sends.data(), MPI_STATUSES_IGNORE);
+  });
+  static_cast<void>(cohort::recv(alone, waited_for, 0, 3, blocking));
+  CHECK(waited_for == 1);
+  for (int calls = 0; calls < 3 && !is_delivered; ++calls) cohort::barrier(alone, blocking);
+  CHECK(is_delivered);
 }
 
 TEST_CASE("what a handler throws comes out once the call is over", "[blocking]") {

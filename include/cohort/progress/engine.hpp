@@ -169,6 +169,13 @@ class engine : public asio::execution_context::service {
     }
     return get_executor().running_in_this_thread();
   }
+  /// A call that blocks and may end without a lap: now and then the loop, and what goes by the
+  /// clock, must have a turn all the same. True: not without one. It is owed until it is given.
+  [[nodiscard]] bool owes_turn_after_call() noexcept {
+    const unsigned calls = calls_without_turn_.load(std::memory_order_relaxed) + 1;
+    calls_without_turn_.store(calls, std::memory_order_relaxed);
+    return owes_turn();
+  }
   /// Whether a `progress_thread` runs the loop.
   [[nodiscard]] bool has_own_thread() const noexcept { return own_thread_->runs(); }
   /// Whether this thread is the one that has run its loop last, or has made it.
@@ -177,6 +184,8 @@ class engine : public asio::execution_context::service {
   }
 
   [[nodiscard]] engine_statistics statistics() const noexcept;
+  /// Looks outside of a lap, and what they have found.
+  void count_looks(unsigned looks, std::size_t found) noexcept { sources_.count(looks, found); }
   void count_ring() noexcept { rings_.fetch_add(1, std::memory_order_relaxed); }
   [[nodiscard]] std::size_t pending() const { return sources_.pending(); }
   /// Whether something has ended outside of a lap and waits for one, to be delivered.
@@ -221,6 +230,9 @@ class engine : public asio::execution_context::service {
   void end_of_lap();
   void nap_over();
   void again() { loop_->defer_lap(); }
+  [[nodiscard]] bool owes_turn() const noexcept {
+    return calls_without_turn_.load(std::memory_order_relaxed) >= 256;
+  }
   [[nodiscard]] bool wants_looks() const { return pending() != 0 || sleep_.attends(); }
 
   static constexpr auto tick_period = std::chrono::milliseconds(50);
@@ -254,7 +266,7 @@ class engine : public asio::execution_context::service {
   std::atomic<bool> is_in_place_{false};  // a thread stands in for the loop
   std::atomic<std::uint32_t> in_place_turns_{0};
   std::atomic<unsigned> sleepers_{0};  // that wait for one
-  relaxed_counter waits_in_place_;
+  std::atomic<unsigned> calls_without_turn_{0};
 
   relaxed_counter laps_;
   std::atomic<std::uint64_t> rings_{0};
@@ -299,9 +311,6 @@ class engine::in_place {
   in_place(const in_place&) = delete;
 
   [[nodiscard]] engine& of() const noexcept { return of_; }
-  /// Whether what is waited for has to leave the loop, and what goes by the clock, a turn: calls
-  /// that end at once do so now and then.
-  [[nodiscard]] bool is_due() const noexcept { return is_due_; }
   /// Before that is started which is waited for: it then needs no turn of the loop.
   void begin();
 
@@ -324,7 +333,6 @@ class engine::in_place {
   engine* outer_;
   std::optional<lap_scope> lap_;
   bool stays_;
-  bool is_due_;
   bool stands_in_ = false;
   bool uses_loop_ = false;
   bool was_stopped_ = false;  // by somebody, meanwhile

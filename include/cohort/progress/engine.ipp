@@ -180,6 +180,7 @@ COHORT_INLINE engine_statistics engine::statistics() const noexcept {
 COHORT_INLINE void engine::lap() try {
   const lap_scope scope(*this, lap_state::missed);
   if (!scope) return;  // who laps in place posts another one
+  calls_without_turn_.store(0, std::memory_order_relaxed);
   is_run_elsewhere_.store(waits_for_ != this, std::memory_order_relaxed);
   laps_.add(1);
   be_at_home();
@@ -312,6 +313,7 @@ COHORT_INLINE engine::lap_scope::~lap_scope() {
   if (of_ == nullptr) return;
   innermost_ = outer_;
   lapping_ = outer_ == nullptr ? nullptr : outer_->of_;
+  if (!of_->ready_.empty()) of_->handed_in_.append(of_->ready_);  // for others to see
   if (of_->lap_state_.exchange(lap_state::free) == lap_state::missed) of_->loop_->post_lap();
 }
 
@@ -334,12 +336,8 @@ COHORT_INLINE void engine::wake_sleepers() {
 }
 
 COHORT_INLINE engine::in_place::in_place(engine& of, on_trouble what)
-    : of_(of),
-      outer_(waits_for_),
-      stays_(what == on_trouble::stay),
-      is_due_(of.waits_in_place_.get() % 256 == 255) {
-  of.waits_in_place_.add(1);
-  if (of.is_in_handler()) {
+    : of_(of), outer_(waits_for_), stays_(what == on_trouble::stay) {
+  if (of.is_in_handler() || waits_for_ == &of) {
     throw std::system_error(std::make_error_code(std::errc::resource_deadlock_would_occur),
                             "waiting inside a handler of the same loop; co_await instead");
   }
@@ -398,6 +396,7 @@ COHORT_INLINE void engine::in_place::sleep_until_turn(done_function done, const 
 
 /// Until this has been quiet for as long as the engine spins: false then.
 COHORT_INLINE bool engine::in_place::lap(done_function done, const void* of, bool polls) {
+  const bool gives_turn = of_.owes_turn_after_call();
   for (unsigned turns = 0; !done(of); ++turns) {
     if (!lap_ || !*lap_) lap_.emplace(of_, lap_state::taken);
     if (!*lap_) {  // a lap of the loop, on its way to its end
@@ -412,8 +411,11 @@ COHORT_INLINE bool engine::in_place::lap(done_function done, const void* of, boo
     bool has_run = false;
     of_.ends_lap_ = false;
     try {
-      if (polls || is_due_ || turns != 0) has_run = poll();
-      if (is_due_ && turns == 0) of_.tick();
+      if (polls || gives_turn || turns != 0) has_run = poll();
+      if (gives_turn && turns == 0) {
+        of_.calls_without_turn_.store(0, std::memory_order_relaxed);
+        of_.tick();
+      }
       of_.round(of_.pace_.long_round());
     } catch (...) {
       keep_what_was_thrown();
@@ -429,9 +431,8 @@ COHORT_INLINE bool engine::in_place::lap(done_function done, const void* of, boo
 
 COHORT_INLINE void engine::in_place::end_laps() {
   if (!lap_) return;
-  const bool has_more = *lap_ && !of_.ready_.empty();
   lap_.reset();
-  if (has_more || of_.handed_in_.has_any() || of_.wants_looks()) of_.started();
+  if (of_.handed_in_.has_any() || of_.wants_looks()) of_.started();
 }
 
 COHORT_INLINE void engine::in_place::run_loop(done_function done, const void* of) {

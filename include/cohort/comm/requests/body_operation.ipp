@@ -257,11 +257,13 @@ class blocking_operation final : public body_operation {
   void start_and_wait() {
     waiting place(owner(), waiting::on_trouble::stay);
     place_ = &place;
-    const bool stays = !place.is_due() && !owner().has_own_thread() && !owner().oversubscribed();
+    progress::engine& engine = owner();
+    const bool stays =
+        !engine.has_own_thread() && !engine.oversubscribed() && !engine.owes_turn_after_call();
     if (!stays) place.begin();
     if (start(stays)) {
       if (stays) return end(true);
-      owner().complete(this);
+      engine.complete(this);
     }
     place.wait(&is_over, &is_over_);
   }
@@ -297,9 +299,9 @@ class blocking_operation final : public body_operation {
 
 /// Whether this thread may stay in a call of MPI.
 [[nodiscard]] COHORT_INLINE bool may_stay(const communicator_state& on) noexcept {
-  const progress::engine& engine = on.engine;  // a thread of its own calls MPI too
+  progress::engine& engine = on.engine;  // a thread of its own calls MPI too
   return on.source.usable() == errc{} && !engine.is_in_handler() && !engine.stopped() &&
-         !engine.has_own_thread();
+         !engine.has_own_thread() && !engine.owes_turn_after_call();
 }
 
 /// By a blocking call of MPI, if this thread may stay there; else it has to be started.
@@ -327,7 +329,7 @@ class blocking_operation final : public body_operation {
     const collective_call call = functions.call(body);
     {
       const request_source::guard hold(on.source);
-      if (!on.queues && on.blocks->takes(call)) {
+      if (!on.queues && (is_promised || on.source.is_quiet()) && on.blocks->takes(call)) {
         number = ++on.sequence;
         if (is_promised) on.by_backend.add(functions.bytes(body));
       }

@@ -114,9 +114,11 @@ COHORT_INLINE std::size_t request_source::test_all(progress::ready_queue& ready)
 
 COHORT_INLINE bool request_source::look_for_end(const request_operation& op) {
   progress::ready_queue ended;
-  for (unsigned looks = 0; looks < 100; ++looks) {
-    test(ended);
-    bool has_ended = false;
+  std::size_t found = 0;
+  unsigned looks = 0;
+  bool has_ended = false;
+  for (; looks < 100 && !has_ended; ++looks) {
+    found += test(ended);
     while (!ended.empty()) {
       progress::operation* const one = ended.pop();
       if (one == &op) {
@@ -125,9 +127,9 @@ COHORT_INLINE bool request_source::look_for_end(const request_operation& op) {
         engine_.complete(one);
       }
     }
-    if (has_ended) return true;
   }
-  return false;
+  engine_.count_looks(looks, found);
+  return has_ended;
 }
 
 /// All requests of `op` are complete: the next stage, or the ready queue.

@@ -147,6 +147,10 @@ class source_list {
     for (polled_source* const one : all()) one->tick(now);
   }
 
+  void count(std::uint64_t looks, std::uint64_t found) noexcept {
+    tests_.add(looks);
+    completions_.add(found);
+  }
   /// Looks at all of them, and operations whose outcome one has found.
   [[nodiscard]] std::uint64_t tests() const noexcept { return tests_.get(); }
   [[nodiscard]] std::uint64_t completions() const noexcept { return completions_.get(); }

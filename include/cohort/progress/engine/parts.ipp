@@ -82,8 +82,7 @@ COHORT_INLINE std::size_t source_list::look(ready_queue& ready, unsigned& budget
     while (begun > 0) sources[--begun]->end_lap();
   }
   budget -= std::min(budget, done * cost);
-  tests_.add(done);
-  completions_.add(found);
+  count(done, found);
   return found;
 }
 
@@ -106,8 +105,7 @@ COHORT_INLINE std::size_t source_list::look_at_each(ready_queue& ready) {
     found += one->test(ready);
     one->end_lap();
   }
-  tests_.add(1);
-  completions_.add(found);
+  count(1, found);
   return found == 0 && !ready.empty() ? 1 : found;
 }
 
