@@ -50,7 +50,7 @@ class body_operation : public request_operation {
   /// The body is with MPI. Under the guard.
   virtual void posted() = 0;
   /// It has not ended, and is about to leave for the laps or a backend.
-  virtual void leaves() {}
+  virtual void leave_to_laps() {}
   /// What is to be said of the error that the body has failed with.
   virtual void tell(const failure_text& text) = 0;
 

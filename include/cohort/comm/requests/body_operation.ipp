@@ -64,7 +64,7 @@ COHORT_INLINE bool body_operation::start(bool stays) {
   }
   // With something pending another thread's lap may have finished the operation by now.
   if (backend == nullptr && has_ended) return true;
-  if (stays) leaves();
+  if (stays) leave_to_laps();
   if (backend != nullptr) [[unlikely]] {
     give_to(*backend);
   } else {
@@ -268,7 +268,7 @@ class blocking_operation final : public body_operation {
     place.wait(&is_over, &is_over_);
   }
 
-  void leaves() override { place_->begin(); }
+  void leave_to_laps() override { place_->begin(); }
 
   void posted() override {}
   void tell(const failure_text& text) override { why_ = text.str(); }
