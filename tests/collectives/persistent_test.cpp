@@ -3,10 +3,12 @@
 
 #include <cohort/collectives.hpp>
 #include <cohort/mpi/persistent.hpp>
+#include <cohort/mpi/topology.hpp>
 #include <cohort/p2p/recv.hpp>
 #include <cohort/p2p/send.hpp>
 #include <cohort/progress/future.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -128,6 +130,71 @@ TEST_CASE("persistent movements move what is there when they run") {
         if (rank == root) REQUIRE(gathered[i] == other + step);
       }
     }
+  });
+}
+
+TEST_CASE("persistent scans combine what is there when they run") {
+  in_every_way([](communicator world) -> asio::awaitable<void> {
+    const int rank = world.rank();
+    int mine = 0, up_to_here = 0, place = 0, before = 0, own = 0;
+    auto scan = cohort::scan_init(world, mine, up_to_here, cohort::op::sum);
+    auto most = cohort::scan_init(world, place, cohort::op::max);
+    auto exclusive = cohort::exclusive_scan_init(world, mine, before, cohort::op::sum);
+    auto in_place = cohort::exclusive_scan_init(world, own, cohort::op::sum);
+    for (int step = 0; step < many; ++step) {
+      mine = own = rank + step;
+      place = -rank * step;
+      before = -1;
+      co_await scan.run();
+      co_await most.run();
+      co_await exclusive.run();
+      co_await in_place.run();
+      const int below = rank * (rank - 1) / 2 + rank * step;
+      REQUIRE(up_to_here == below + rank + step);
+      REQUIRE(place == 0);
+      REQUIRE(before == (rank == 0 ? -1 : below));
+      REQUIRE(own == (rank == 0 ? step : below));
+    }
+  });
+}
+
+TEST_CASE("persistent neighbours give what the verbs give, also where some have none") {
+  in_every_way([](communicator world) -> asio::awaitable<void> {
+    const int size = world.size();
+    const bool is_last = world.rank() == size - 1;
+    // The last rank is alone; of the others each tells the next one, in a ring.
+    const int others = size - 1;
+    const auto next = [&](int by) {
+      return is_last ? std::vector<int>{}
+                     : std::vector<int>{(world.rank() + by + others) % std::max(others, 1)};
+    };
+    const communicator ring = co_await world.create(cohort::mpi::dist_graph(next(-1), next(1)));
+    const communicator line = co_await world.create(cohort::mpi::cartesian::balanced(size, 1));
+    const std::size_t around_ring = is_last ? 0 : 1;
+    ints mine(2), heard(2 * around_ring), edges(2), halo(2, -1), plain(2);
+    auto tell = cohort::neighbor_all_gather_init(ring, mine, heard);
+    auto swap = cohort::neighbor_all_to_all_init(line, edges, halo);
+    for (int step = 0; step < many; ++step) {
+      mine.assign(2, world.rank() + step);
+      edges = {world.rank() * 10 + step, world.rank() * 10 + 5 + step};
+      halo.assign(2, -1);
+      plain.assign(2, -1);
+      co_await tell.run();
+      co_await swap.run();
+      co_await cohort::neighbor_all_to_all(line, edges, plain);
+      if (!is_last) {
+        const int left = (world.rank() + others - 1) % others;
+        REQUIRE(heard == ints(2, left + step));
+      }
+      REQUIRE(halo == plain);
+    }
+    if (cohort::mpi::persistent::exists) {
+      CHECK(tell.is_persistent());
+      CHECK(swap.is_persistent());
+    }
+    auto nowhere = cohort::neighbor_all_gather_init(world, mine, heard);
+    const auto bad = co_await code_of(nowhere.run());
+    CHECK(bad == cohort::errc::invalid_communicator);
   });
 }
 

@@ -22,11 +22,14 @@
 #include <cohort/collectives/bodies/persistent.hpp>
 #include <cohort/collectives/broadcast.hpp>
 #include <cohort/collectives/gather.hpp>
+#include <cohort/collectives/neighbor.hpp>
 #include <cohort/collectives/reduce.hpp>
 #include <cohort/collectives/reduce_scatter.hpp>
+#include <cohort/collectives/scan.hpp>
 #include <cohort/collectives/scatter.hpp>
 #include <cohort/progress/future.hpp>
 
+#include <algorithm>
 #include <concepts>
 #include <memory>
 #include <optional>
@@ -133,6 +136,15 @@ template <class Verb, class In, class Out>
                                       where);
   };
   return persistent_operation<decltype(make)>(comm, std::move(make));
+}
+
+/// How many there are of a block the ranks cannot all know.
+template <class Verb, class In, class Out>
+[[nodiscard]] auto keep_neighbors(const communicator& comm, In& in, Out& out) {
+  if (std::max(view_of(in).count, view_of(out).count) > mpi::max_int_count) {
+    throw error(errc::not_supported, "a persistent collective of neighbours of 2^31 elements");
+  }
+  return keep_movement<Verb>(comm, in, out);
 }
 
 template <class In, class Out, class Op>
@@ -244,6 +256,49 @@ template <class In, class Out, std::integral Root>
 auto scatter_init(const communicator& comm, In&& in, Out&& out, Root root) {
   return collectives::detail::keep_movement<collectives::scatter_verb>(
       comm, in, out, collectives::detail::to_rank(root));
+}
+
+/// *Example*: `auto before = cohort::scan_init(world, counts, ends, cohort::op::sum);`
+template <class Buffer, reduction Op>
+  requires collectives::detail::keeps_reducing_in<Op, Buffer>
+auto scan_init(const communicator& comm, Buffer&& buffer, Op&&) {
+  return collectives::detail::keep_reduction<collectives::scan_in_place_body,
+                                             std::remove_cvref_t<Op>>(comm, buffer);
+}
+template <class In, class Out, reduction Op>
+  requires collectives::detail::keeps_reducing_to<Op, In, Out>
+auto scan_init(const communicator& comm, In&& in, Out&& out, Op&&) {
+  return collectives::detail::keep_reduction<collectives::scan_body, std::remove_cvref_t<Op>>(
+      comm, in, out);
+}
+
+/// *Example*: `auto begin = cohort::exclusive_scan_init(world, counts, begins, cohort::op::sum);`
+template <class Buffer, reduction Op>
+  requires collectives::detail::keeps_reducing_in<Op, Buffer>
+auto exclusive_scan_init(const communicator& comm, Buffer&& buffer, Op&&) {
+  return collectives::detail::keep_reduction<collectives::exclusive_scan_in_place_body,
+                                             std::remove_cvref_t<Op>>(comm, buffer);
+}
+template <class In, class Out, reduction Op>
+  requires collectives::detail::keeps_reducing_to<Op, In, Out>
+auto exclusive_scan_init(const communicator& comm, In&& in, Out&& out, Op&&) {
+  return collectives::detail::keep_reduction<collectives::exclusive_scan_body,
+                                             std::remove_cvref_t<Op>>(comm, in, out);
+}
+
+/// Over a communicator with a topology, as its kin below. Throws `errc::not_supported` for more
+/// elements than an int counts. *Example*: `auto all = cohort::neighbor_all_gather_init(grid, mine,
+/// around);`
+template <class In, class Out>
+  requires collectives::detail::keeps_moving_to<In, Out>
+auto neighbor_all_gather_init(const communicator& comm, In&& in, Out&& out) {
+  return collectives::detail::keep_neighbors<collectives::neighbor_all_gather_verb>(comm, in, out);
+}
+/// *Example*: `auto halo = cohort::neighbor_all_to_all_init(grid, edges, around);`
+template <class In, class Out>
+  requires collectives::detail::keeps_moving_to<In, Out>
+auto neighbor_all_to_all_init(const communicator& comm, In&& in, Out&& out) {
+  return collectives::detail::keep_neighbors<collectives::neighbor_all_to_all_verb>(comm, in, out);
 }
 
 }  // namespace cohort

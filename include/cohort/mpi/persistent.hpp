@@ -24,6 +24,10 @@ inline constexpr auto gather = &MPI_Gather_init;
 inline constexpr auto reduce = &MPI_Reduce_init;
 inline constexpr auto reduce_scatter = &MPI_Reduce_scatter_block_init;
 inline constexpr auto scatter = &MPI_Scatter_init;
+inline constexpr auto scan = &MPI_Scan_init;
+inline constexpr auto exclusive_scan = &MPI_Exscan_init;
+inline constexpr auto neighbor_all_gather = &MPI_Neighbor_allgather_init;
+inline constexpr auto neighbor_all_to_all = &MPI_Neighbor_alltoall_init;
 #elif defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
 inline constexpr bool exists = true;
 inline constexpr auto all_gather = &MPIX_Allgather_init;
@@ -35,10 +39,15 @@ inline constexpr auto gather = &MPIX_Gather_init;
 inline constexpr auto reduce = &MPIX_Reduce_init;
 inline constexpr auto reduce_scatter = &MPIX_Reduce_scatter_block_init;
 inline constexpr auto scatter = &MPIX_Scatter_init;
+inline constexpr auto scan = &MPIX_Scan_init;
+inline constexpr auto exclusive_scan = &MPIX_Exscan_init;
+inline constexpr auto neighbor_all_gather = &MPIX_Neighbor_allgather_init;
+inline constexpr auto neighbor_all_to_all = &MPIX_Neighbor_alltoall_init;
 #else
 inline constexpr bool exists = false;
 inline constexpr missing_function<MPI_ERR_OTHER> all_gather, all_reduce, all_to_all, barrier,
-    broadcast, gather, reduce, reduce_scatter, scatter;
+    broadcast, gather, reduce, reduce_scatter, scatter, scan, exclusive_scan, neighbor_all_gather,
+    neighbor_all_to_all;
 #endif
 
 /// Whether requests of all_gather, gather and scatter can be used again. MPICH 4.0 copies some

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <utility>
 
 namespace cohort::collectives::detail {
 
@@ -177,15 +178,21 @@ struct movement_body : movement_base<Verb, Lists>, comm::body_over<in_and_out<In
             MPI_OP_NULL,
             where.root};
   }
-  int post(comm::poster& post) {
+  /// Both sides as MPI wants them.
+  [[nodiscard]] std::pair<end, end> ends() {
     end source = Verb::reads(where) ? base::in_end(from, in.view()) : from.unused();
     end target = Verb::writes(where) ? base::out_end(to, out.view()) : to.unused();
     // Open MPI 4.1 wants one size on both sides, also of a rank that only sends to neighbours, or
     // only receives. What the address is does not matter then, but it must not be null.
     if constexpr (!base::in_listed && !base::out_listed) {
-      if (blocks.in == 0) source = {&from, target.count, target.type, nullptr};
-      if (blocks.out == 0) target = {&to, source.count, source.type, nullptr};
+      static char nowhere;
+      if (blocks.in == 0) source = {&nowhere, target.count, target.type, nullptr};
+      if (blocks.out == 0) target = {&nowhere, source.count, source.type, nullptr};
     }
+    return {source, target};
+  }
+  int post(comm::poster& post) {
+    const auto [source, target] = ends();
     MPI_Request request = MPI_REQUEST_NULL;
     return post.add(Verb::post(source, target, where, post.native(), &request), request);
   }

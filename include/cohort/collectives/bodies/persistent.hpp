@@ -6,6 +6,10 @@
 /// and of waiting for a run that was started before.
 
 #include <cohort/collectives/bodies/call.hpp>
+#include <cohort/collectives/bodies/movement.hpp>
+#include <cohort/collectives/bodies/reduction.hpp>
+#include <cohort/collectives/neighbor.hpp>
+#include <cohort/collectives/scan.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/mpi/native.hpp>
 #include <cohort/mpi/persistent.hpp>
@@ -67,6 +71,48 @@ inline int make_persistent(const comm::collective_call& call, MPI_Comm on, MPI_R
   }
 }
 
+/// What MPI has for a verb that no backend knows.
+template <class Verb>
+struct in_mpi;
+template <>
+struct in_mpi<scan_verb> {
+  static constexpr auto make = mpi::persistent::scan;
+};
+template <>
+struct in_mpi<exclusive_scan_verb> {
+  static constexpr auto make = mpi::persistent::exclusive_scan;
+};
+template <>
+struct in_mpi<neighbor_all_gather_verb> {
+  static constexpr auto make = mpi::persistent::neighbor_all_gather;
+};
+template <>
+struct in_mpi<neighbor_all_to_all_verb> {
+  static constexpr auto make = mpi::persistent::neighbor_all_to_all;
+};
+
+/// The requests of such verbs, whose elements an int can count.
+template <class Verb, class In, class Out>
+int make_persistent(movement_body<Verb, In, Out>& of, MPI_Comm on, MPI_Request* made) {
+  const auto [in, out] = of.ends();
+  return in_mpi<Verb>::make(in.data, static_cast<int>(in.count), in.type, out.data,
+                            static_cast<int>(out.count), out.type, on, MPI_INFO_NULL, made);
+}
+template <class Verb, class Buffer, class Op>
+int make_persistent(in_place_reduction_body<Verb, Buffer, Op>& of, MPI_Comm on, MPI_Request* made) {
+  using value = typename in_place_reduction_body<Verb, Buffer, Op>::value_type;
+  return in_mpi<Verb>::make(MPI_IN_PLACE, of.elements.in(of.data.view()),
+                            static_cast<int>(of.data.count()), mpi::reduction_type_of<value>(),
+                            mpi::op_of<Op, value>(), on, MPI_INFO_NULL, made);
+}
+template <class Verb, class In, class Out, class Op>
+int make_persistent(reduction_body<Verb, In, Out, Op>& of, MPI_Comm on, MPI_Request* made) {
+  using value = typename reduction_body<Verb, In, Out, Op>::value_type;
+  return in_mpi<Verb>::make(of.sent.in(of.in.view()), of.target(), static_cast<int>(of.in.count()),
+                            mpi::reduction_type_of<value>(), mpi::op_of<Op, value>(), on,
+                            MPI_INFO_NULL, made);
+}
+
 /// What a persistent operation, its runs and what waits for one share.
 class runs {
  public:
@@ -94,7 +140,8 @@ class runs {
   /// Whether nobody else has begun.
   [[nodiscard]] bool begin() noexcept { return !in_flight_.exchange(true); }
   /// With MPI locked. The request is made by the first run that MPI does.
-  int start(comm::poster& post, const comm::collective_call& call) {
+  template <class Call>
+  int start(comm::poster& post, Call& call) {
     if (request_ == MPI_REQUEST_NULL) {
       const int rc = make_persistent(call, post.native(), &request_);
       if (rc != MPI_SUCCESS) return rc;
@@ -201,12 +248,23 @@ struct run_body : Body {
   }
   int post(comm::poster& post) {
     // By what is equal on all ranks: MPI matches no request with a plain call.
-    const comm::collective_call call = this->call();
-    int size = 1;
-    MPI_Type_size(call.type, &size);
-    const std::size_t most = INT_MAX / static_cast<std::size_t>(size > 0 ? size : 1);
-    if (has_persistent(call.kind) && !post.base().is_inter() && call.count <= most) {
-      return of->start(post, call);
+    bool by_request = mpi::persistent::exists && !post.base().is_inter();
+    if constexpr (requires { this->call(); }) {
+      const comm::collective_call call = this->call();
+      int size = 1;
+      MPI_Type_size(call.type, &size);
+      const std::size_t most = INT_MAX / static_cast<std::size_t>(size > 0 ? size : 1);
+      if (by_request && has_persistent(call.kind) && call.count <= most) {
+        return of->start(post, call);
+      }
+    } else {
+      Body& body = *this;
+      // A rank without neighbours knows nothing of their blocks: those fit since they were kept.
+      if constexpr (requires { body.data; })
+        by_request = by_request && body.data.count() <= INT_MAX;
+      if constexpr (requires { body.target(); })
+        by_request = by_request && body.in.count() <= INT_MAX;
+      if (by_request) return of->start(post, body);
     }
     return Body::post(post);
   }
