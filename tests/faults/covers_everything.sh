@@ -27,7 +27,7 @@ done
 list=$(dirname "$0")/interposer.cpp
 for name in $(grep -rhoE '\bMPI_[A-Z][a-z][A-Za-z0-9_]*\(' "$headers" | tr -d '(' | sort -u) \
   $(grep -rhoE '&MPI_[A-Z][A-Za-z0-9_]*_(c|init)\b' "$headers" | tr -d '&' | sort -u); do
-  if ! grep -q -E "FAULTS_COVER\(${name#MPI_},|int $name\(" "$list"; then
+  if ! grep -q -E "FAULTS_COVER(_PERSISTENT)?\(${name#MPI_},|int $name\(" "$list"; then
     echo "covers_everything: a header calls $name, which is missing in interposer.cpp" >&2
     status=1
   fi
