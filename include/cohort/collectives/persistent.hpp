@@ -138,11 +138,13 @@ template <class Verb, class In, class Out>
   return persistent_operation<decltype(make)>(comm, std::move(make));
 }
 
-/// How many there are of a block the ranks cannot all know.
+/// A rank knows the blocks of its neighbours only, so it cannot tell whether all ranks would take
+/// the plain verb: what a request cannot count is refused.
 template <class Verb, class In, class Out>
 [[nodiscard]] auto keep_neighbors(const communicator& comm, In& in, Out& out) {
   if (std::max(view_of(in).count, view_of(out).count) > mpi::max_int_count) {
-    throw error(errc::not_supported, "a persistent collective of neighbours of 2^31 elements");
+    throw error(errc::not_supported,
+                "a persistent collective of neighbours: more than 2^31 - 1 elements in a buffer");
   }
   return keep_movement<Verb>(comm, in, out);
 }

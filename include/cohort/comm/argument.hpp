@@ -52,9 +52,7 @@ template <bool Owned, class Container, class Kept>
     return std::tuple<>();
   }
 }
-}  // namespace detail
 
-namespace detail {
 template <class B>
 struct kept_of {
   using to_write = B;

@@ -98,19 +98,33 @@ int make_persistent(movement_body<Verb, In, Out>& of, MPI_Comm on, MPI_Request* 
   return in_mpi<Verb>::make(in.data, static_cast<int>(in.count), in.type, out.data,
                             static_cast<int>(out.count), out.type, on, MPI_INFO_NULL, made);
 }
+template <class Verb, class Op, class T>
+int make_reduction(const void* in, T* out, std::size_t count, MPI_Comm on, MPI_Request* made) {
+  return in_mpi<Verb>::make(in, out, static_cast<int>(count), mpi::reduction_type_of<T>(),
+                            mpi::op_of<Op, T>(), on, MPI_INFO_NULL, made);
+}
 template <class Verb, class Buffer, class Op>
 int make_persistent(in_place_reduction_body<Verb, Buffer, Op>& of, MPI_Comm on, MPI_Request* made) {
-  using value = typename in_place_reduction_body<Verb, Buffer, Op>::value_type;
-  return in_mpi<Verb>::make(MPI_IN_PLACE, of.elements.in(of.data.view()),
-                            static_cast<int>(of.data.count()), mpi::reduction_type_of<value>(),
-                            mpi::op_of<Op, value>(), on, MPI_INFO_NULL, made);
+  return make_reduction<Verb, Op>(MPI_IN_PLACE, of.elements.in(of.data.view()), of.data.count(), on,
+                                  made);
 }
 template <class Verb, class In, class Out, class Op>
 int make_persistent(reduction_body<Verb, In, Out, Op>& of, MPI_Comm on, MPI_Request* made) {
-  using value = typename reduction_body<Verb, In, Out, Op>::value_type;
-  return in_mpi<Verb>::make(of.sent.in(of.in.view()), of.target(), static_cast<int>(of.in.count()),
-                            mpi::reduction_type_of<value>(), mpi::op_of<Op, value>(), on,
-                            MPI_INFO_NULL, made);
+  return make_reduction<Verb, Op>(of.sent.in(of.in.view()), of.target(), of.in.count(), on, made);
+}
+
+/// Whether an int can count them, as all ranks find it.
+template <class Verb, class In, class Out>
+[[nodiscard]] bool fits_request(const movement_body<Verb, In, Out>&) {
+  return true;  // else it would not have been kept
+}
+template <class Verb, class Buffer, class Op>
+[[nodiscard]] bool fits_request(const in_place_reduction_body<Verb, Buffer, Op>& of) {
+  return of.data.count() <= INT_MAX;
+}
+template <class Verb, class In, class Out, class Op>
+[[nodiscard]] bool fits_request(const reduction_body<Verb, In, Out, Op>& of) {
+  return of.in.count() <= INT_MAX;
 }
 
 /// What a persistent operation, its runs and what waits for one share.
@@ -248,23 +262,18 @@ struct run_body : Body {
   }
   int post(comm::poster& post) {
     // By what is equal on all ranks: MPI matches no request with a plain call.
-    bool by_request = mpi::persistent::exists && !post.base().is_inter();
+    const bool may_keep = mpi::persistent::exists && !post.base().is_inter();
     if constexpr (requires { this->call(); }) {
       const comm::collective_call call = this->call();
       int size = 1;
       MPI_Type_size(call.type, &size);
       const std::size_t most = INT_MAX / static_cast<std::size_t>(size > 0 ? size : 1);
-      if (by_request && has_persistent(call.kind) && call.count <= most) {
+      if (may_keep && has_persistent(call.kind) && call.count <= most) {
         return of->start(post, call);
       }
     } else {
       Body& body = *this;
-      // A rank without neighbours knows nothing of their blocks: those fit since they were kept.
-      if constexpr (requires { body.data; })
-        by_request = by_request && body.data.count() <= INT_MAX;
-      if constexpr (requires { body.target(); })
-        by_request = by_request && body.in.count() <= INT_MAX;
-      if (by_request) return of->start(post, body);
+      if (may_keep && fits_request(body)) return of->start(post, body);
     }
     return Body::post(post);
   }

@@ -113,11 +113,12 @@ COHORT_INLINE std::size_t request_source::test_all(progress::ready_queue& ready)
 }
 
 COHORT_INLINE bool request_source::look_for_end(const request_operation& op) {
+  constexpr unsigned most_looks = 100;  // some microseconds
   progress::ready_queue ended;
   std::size_t found = 0;
   unsigned looks = 0;
   bool has_ended = false;
-  for (; looks < 100 && !has_ended; ++looks) {
+  for (; looks < most_looks && !has_ended; ++looks) {
     found += test(ended);
     while (!ended.empty()) {
       progress::operation* const one = ended.pop();

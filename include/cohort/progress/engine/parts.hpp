@@ -147,6 +147,7 @@ class source_list {
     for (polled_source* const one : all()) one->tick(now);
   }
 
+  /// So many looks more, and what they have found.
   void count(std::uint64_t looks, std::uint64_t found) noexcept {
     tests_.add(looks);
     completions_.add(found);
