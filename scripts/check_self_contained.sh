@@ -13,6 +13,8 @@
 # 2. Headers with includes at their end, and the gate of all that is for devices, are compiled one by one
 #    with MPICXX. Those that include cohort/core/asio.hpp in the end get that precompiled before all
 #    else, as most of the time would go to it. (The src.hpp are compiled by every build of the tests.)
+# 3. A file that includes the umbrella and uses nothing of it makes no class of cohort's and runs no
+#    coroutine: docs/design/layers.md says what would bring them into every file.
 #
 # Adapters that need a library are compiled one by one too, with Debian's folders of Eigen and Kokkos, and
 # are left out where that is not installed.
@@ -179,3 +181,14 @@ checks | xargs -L 1 -P "$(nproc)" bash -c 'check "$@"' check
 count=$(find include -name '*.hpp' | wc -l)
 [ "$count" -gt 0 ]
 echo "$count headers are self-contained, with $double too"
+
+# --- 3 ------------------------------------------------------------------------------------------
+
+echo '#include <cohort/cohort.hpp>' >"$scratch/unused.cpp"
+"$mpicxx" -std=c++20 -O0 -Iinclude -c "$scratch/unused.cpp" -o "$scratch/unused.o"
+emitted=$(nm -C "$scratch/unused.o" | grep -E 'vtable for cohort::|\[clone [.](actor|destroy)\]' || true)
+if [ -n "$emitted" ]; then
+  printf 'compiled into every file that includes the umbrella:\n%s\n' "$emitted" >&2
+  exit 1
+fi
+echo "an unused umbrella compiles $(nm "$scratch/unused.o" | grep -c ' [TtWw] ') functions"

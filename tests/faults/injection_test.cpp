@@ -253,6 +253,20 @@ TEST_CASE("a persistent batch makes its requests once") {
   CHECK(faults::calls("MPI_Request_free") == 2);
 }
 
+TEST_CASE("a collective of one rank that blocks is MPI's blocking call") {
+  fixture on;
+  int value = 7;
+  cohort::all_reduce(on.self, value, cohort::op::sum, cohort::blocking);
+  cohort::barrier(on.self, cohort::blocking);
+  CHECK(value == 7);
+  CHECK(faults::calls("MPI_Iallreduce") + faults::calls("MPI_Ibarrier") == 0);
+  outcome awaited;
+  cohort::all_reduce(on.self, value, cohort::op::sum, awaited.handler());
+  on.run();
+  CHECK(awaited.calls == 1);
+  CHECK(faults::calls("MPI_Iallreduce") == 1);
+}
+
 TEST_CASE("a persistent collective makes its request once") {
   fixture on;
   const std::string made = "MPI" + std::string(MPI_VERSION >= 4 ? "" : "X") + "_Allreduce_init";

@@ -57,7 +57,24 @@ asio::awaitable<void> many_barriers(communicator world) {
   for (int i = 0; i < 100; ++i) co_await cohort::barrier(world);
 }
 
+communicator made_elsewhere(asio::io_context& io);  // made_elsewhere.cpp
+
 }  // namespace automatic_test
+
+TEST_CASE("a communicator chooses shared memory where the file that makes it includes that",
+          "[shm]") {
+  using namespace automatic_test;
+  asio::io_context io;
+  const communicator here(io, choosing());
+  const communicator elsewhere = made_elsewhere(io);
+  while (here.size() > 1 && here.stats().backend.empty()) {
+    cohort::barrier(here, cohort::blocking);
+    cohort::barrier(elsewhere, cohort::blocking);
+  }
+  CHECK(here.stats().backend == expected(here));
+  for (int i = 0; i < 100; ++i) cohort::barrier(elsewhere, cohort::blocking);
+  CHECK(elsewhere.stats().backend.empty());
+}
 
 TEST_CASE("a communicator that chooses opens shared memory with its sixteenth collective",
           "[shm]") {

@@ -164,8 +164,15 @@ using new_backend_maker = std::unique_ptr<backend_maker> (*)(const communicator_
                                                              const backend_wish& wish);
 /// Of Adasum are those before it, and the making of communicators has the last.
 inline constexpr int backend_tag = (1 << 14) + 2;
-/// Null where the program does not include the layer that has one.
-inline std::atomic<new_backend_maker> node_backend_maker{nullptr};
+/// How a communicator opens a backend itself: `opening_with` (comm/backend_opening.hpp). It comes
+/// from the file that makes the communicator, and goes on to those that are made from it.
+struct backend_opening {
+  new_backend_maker make;
+  /// Begins it, with the guard of the communicator held.
+  void (*begin)(communicator_state& of);
+  /// Does it in the constructor, over nodes.
+  void (*open_over_nodes)(communicator_state& of);
+};
 /// True where the program includes verbs that bring device memory to MPI: then ranks whose data lie
 /// on the host may not go another way, and no backend is chosen.
 inline std::atomic<bool> has_staged_verbs{false};

@@ -8,6 +8,8 @@
 #include <cohort/comm/communicator_state.hpp>
 #include <cohort/comm/joint.hpp>
 #include <cohort/comm/message_rings.hpp>
+#include <cohort/comm/switch_point.hpp>
+#include <cohort/core/exception.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/mpi/post.hpp>
 #include <cohort/progress/look_task.hpp>
@@ -90,10 +92,7 @@ progress::look_task<backend_offer> offer_backend(Communicator over, MPI_Comm bes
   const bool several = !over.state()->is_on_one_node();
   if (several) wish.bytes_beside = 0;
   while (over.state()->node_of(mine.first) != over.state()->node_of(rank)) ++mine.first;
-  attempt([&] {
-    const new_backend_maker make = node_backend_maker.load(std::memory_order_relaxed);
-    mine.maker = make(*over.state(), beside, wish);
-  });
+  attempt([&] { mine.maker = over.state()->automatic->make(*over.state(), beside, wish); });
 
   struct announcement {
     backend_maker::address where{};
@@ -179,5 +178,76 @@ progress::look_task<std::shared_ptr<message_rings>> open_rings(Communicator over
   if (!made.backend) co_return nullptr;
   co_return rings_in(std::move(made), over.rank(), over.size());
 }
+
+namespace detail {
+
+[[nodiscard]] inline switch_point switch_of(backend_offer& offer, int ranks) noexcept {
+  return {*reinterpret_cast<switch_point::word*>(offer.maker->beside().data()), ranks};
+}
+
+/// This rank has done what it can alone. With the guard held.
+struct opening_end {
+  communicator_state* of;
+
+  void operator()(const std::exception_ptr& failed, backend_offer mine) const {
+    if (of->choosing != backend_choosing::under_way) return;
+    if (mine.made) {
+      auto kept = std::make_unique<backend_offer>(std::move(mine));
+      detail::switch_of(*kept, of->data.size()).join(of->collectives);  // for good
+      of->offer = std::move(kept);
+      return;
+    }
+    of->choosing = backend_choosing::over;
+    std::string why = failed ? describe_exception(failed) : std::string(mine.why.data());
+    if (why.empty()) return;  // rank 0 has logged it
+    why.insert(0, "rank " + std::to_string(of->data.rank()) + ": ");
+    log_choice(communicator::of(*of), "communicator", why, {});
+  }
+};
+
+template <std::same_as<communicator_state> State>
+void begin_opening(State& of) {
+  progress::begin_look_task(
+      offer_backend(communicator::of(of), of.exchange.native(), {.orders = 1, .bytes_beside = 64}),
+      {.verb = "backend", .owner = &of, .stalls = false}, opening_end{&of});
+  joint::operation::make_optional(of, &of);
+}
+
+/// All ranks have opened it, or none. Another thread may run the loop.
+struct opening_over_nodes_end {
+  struct result {
+    std::exception_ptr failed;
+    std::shared_ptr<any_backend> backend;
+    std::atomic<bool> has_come{false};  // written last
+  };
+  std::shared_ptr<result> of;
+
+  void operator()(const std::exception_ptr& failed, opened_backend made) const {
+    of->failed = failed;
+    of->backend = std::move(made.backend);
+    of->has_come.store(true, std::memory_order_release);
+  }
+};
+
+/// All ranks are in the constructor of the communicator, so nothing else of theirs waits for this.
+template <std::same_as<communicator_state> State>
+void open_over_nodes(State& of) {
+  if (of.options.backend != backend_choice::hierarchical) return;
+  if (!chooses_backend_over_nodes(of) || of.is_on_one_node()) return;
+  const auto result = std::make_shared<detail::opening_over_nodes_end::result>();
+  progress::begin_look_task(
+      open_backend_together(communicator::of(of), of.exchange.native(), {}, "communicator"),
+      {.verb = "backend", .owner = &of}, detail::opening_over_nodes_end{result});
+  while (!result->has_come.load(std::memory_order_acquire)) of.engine.look();
+  if (result->failed) std::rethrow_exception(result->failed);
+  of.replace_backend(std::move(result->backend));
+}
+
+}  // namespace detail
+
+/// With the makers of one layer.
+template <new_backend_maker Make>
+inline constexpr backend_opening opening_with{Make, &detail::begin_opening<communicator_state>,
+                                              &detail::open_over_nodes<communicator_state>};
 
 }  // namespace cohort::comm

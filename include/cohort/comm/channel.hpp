@@ -163,8 +163,8 @@ class channel final : private look_hook {
 
   static std::size_t index(int rank) noexcept { return static_cast<std::size_t>(rank); }
   [[nodiscard]] peer& at(int rank);
-  std::size_t at_look() override;
-  std::size_t at_every_look() override;
+  COHORT_INLINE std::size_t at_look() override;
+  COHORT_INLINE std::size_t at_every_look() override;
   void take(int from, std::span<const std::byte> fragment);
   void count_fragment(peer& to, std::size_t bytes) noexcept;
   bool fill_ring(int to);

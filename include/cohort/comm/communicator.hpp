@@ -39,6 +39,7 @@ concept topology =
 
 class any_backend;
 class communicator_state;
+struct backend_opening;  // comm/backend.hpp
 class request_operation;
 enum class probe_kind : std::uint8_t;
 struct body_functions;
@@ -102,6 +103,19 @@ class communicator_base {
   std::atomic<int> references_{0};
 };
 
+/// How a communicator opens a backend itself (`backend_choice::automatic`) is what the file has
+/// included that makes it: <cohort/shm.hpp> declares a better match for `automatic_backend_in`.
+/// So no other file compiles shared memory. `Context` lets both be looked up where one is made.
+template <class Context>
+struct file_with {};
+struct no_automatic_backend {
+  [[nodiscard]] static const backend_opening* opening() noexcept { return nullptr; }
+};
+template <class Context>
+no_automatic_backend automatic_backend_in(file_with<Context>, long);
+template <class Context>
+using automatic_backend = decltype(automatic_backend_in(file_with<Context>(), 0));
+
 }  // namespace comm
 
 /// A communicator whose operations can be awaited. A handle: copying it is cheap and all copies are
@@ -124,16 +138,17 @@ class communicator {
   /// A duplicate of `MPI_COMM_WORLD`.
   /// \tparam Context `asio::io_context`. (Templates, so that only files that make a communicator
   /// compile an engine.)
-  template <class Context>
+  template <class Context, class Automatic = comm::automatic_backend<Context>>
     requires(!std::same_as<std::remove_const_t<Context>, communicator>) &&
             cohort::detail::is_loop<cohort::detail::with_asio, Context>
   explicit communicator(Context& io, const communicator_options& options = {})
-      : communicator(io, MPI_COMM_WORLD, options) {}
+      : communicator(io, MPI_COMM_WORLD, options, Automatic::opening()) {}
   /// A duplicate of `original`, which stays the caller's.
-  template <class Context>
+  template <class Context, class Automatic = comm::automatic_backend<Context>>
     requires(!std::same_as<std::remove_const_t<Context>, communicator>) &&
             cohort::detail::is_loop<cohort::detail::with_asio, Context>
-  communicator(Context& io, MPI_Comm original, const communicator_options& options = {});
+  communicator(Context& io, MPI_Comm original, const communicator_options& options = {})
+      : communicator(io, original, options, Automatic::opening()) {}
 
   communicator(const communicator& other) noexcept : state_(other.state_) {
     if (state_ != nullptr) state_->retain();
@@ -223,6 +238,9 @@ class communicator {
   explicit communicator(comm::communicator_base* state) noexcept : state_(state) {
     state_->retain();
   }
+  template <class Context>
+  communicator(Context& io, MPI_Comm original, const communicator_options& options,
+               const comm::backend_opening* automatic);
   comm::communicator_base* state_ = nullptr;
 };
 

@@ -51,9 +51,10 @@ class communicator_state final : public communicator_base {
   request_source& source;
   progress::engine& engine;
   std::shared_ptr<any_backend> backend;
-  std::shared_ptr<mpi_blocking> blocks;    ///< that backend, if it is one; or of a single rank
-  std::shared_ptr<const doorbells> bells;  ///< of the communicator this one was derived from
-  std::vector<int> bell_ranks;             ///< this one's ranks there; empty: the same
+  const backend_opening* automatic = nullptr;  ///< null: none is chosen by itself
+  std::shared_ptr<mpi_blocking> blocks;        ///< that backend, if it is one; or of a single rank
+  std::shared_ptr<const doorbells> bells;      ///< of the communicator this one was derived from
+  std::vector<int> bell_ranks;                 ///< this one's ranks there; empty: the same
 
   // Guarded by the source's guard.
   std::uint64_t sequence = 0;             ///< of operations
@@ -71,8 +72,6 @@ class communicator_state final : public communicator_base {
   /// Before a collective is begun while choosing: opens the backend that is chosen by itself, if
   /// there may be one, and takes it into use once all ranks have it. With the guard held.
   void choose_backend();
-  /// In the constructor of the communicator: opens what goes over its nodes, if that was asked for.
-  void open_backend_over_nodes();
   void replace_backend(std::shared_ptr<any_backend> by) noexcept override {
     const request_source::guard hold(source);
     choosing = backend_choosing::over;

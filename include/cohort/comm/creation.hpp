@@ -177,7 +177,7 @@ class creation final : private look_hook {
     creation& of;
     ~leaver() { of.leave(); }
   };
-  std::size_t at_look() override;
+  COHORT_INLINE std::size_t at_look() override;
   bool advance() noexcept;
   bool take_stages();
   void line_up();

@@ -21,7 +21,8 @@
 
 namespace cohort {
 
-template communicator::communicator(asio::io_context&, MPI_Comm, const communicator_options&);
+template communicator::communicator(asio::io_context&, MPI_Comm, const communicator_options&,
+                                    const comm::backend_opening*);
 template comm::request_source::request_source(asio::io_context&);
 template comm::request_source::request_source(asio::execution_context&);
 

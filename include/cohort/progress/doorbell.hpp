@@ -33,11 +33,11 @@ class doorbell final : public wake_up {
  public:
   /// Throws `std::system_error` if no socket can be had.
   explicit doorbell(engine& owner);
-  ~doorbell() override;
+  COHORT_INLINE ~doorbell() override;
   doorbell(const doorbell&) = delete;
   doorbell& operator=(const doorbell&) = delete;
 
-  void arm() override;
+  COHORT_INLINE void arm() override;
   [[nodiscard]] const bell_address& address() const noexcept { return address_; }
   [[nodiscard]] bool may_miss() const noexcept override { return rung_from_afar_.load(); }
   /// From now on ranks of other hosts ring.

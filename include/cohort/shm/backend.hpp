@@ -111,21 +111,23 @@ class backend {
 template <std::same_as<communicator> Communicator>
 asio::awaitable<backend> make_backend(Communicator world, backend_options options = {});
 
-/// For communicators that choose their backend themselves: a comm::new_backend_maker, which this
-/// header puts in its place.
-[[nodiscard]] std::unique_ptr<comm::backend_maker> automatic_backend_maker(
-    const comm::communicator_state& over, MPI_Comm beside, const comm::backend_wish& wish);
-
-namespace detail {
-
-inline const bool chosen_by_itself = [] {
-  comm::node_backend_maker = &automatic_backend_maker;
-  return true;
-}();
-
-}  // namespace detail
+/// Of communicators that choose their backend themselves.
+/// \tparam Context `asio::io_context`. (A template, so that only files that make a communicator
+/// compile it.)
+template <class Context>
+struct automatic_backend {
+  [[nodiscard]] static const comm::backend_opening* opening() noexcept;
+};
 
 }  // namespace cohort::shm
+
+namespace cohort::comm {
+
+/// See communicator.hpp.
+template <class Context>
+shm::automatic_backend<Context> automatic_backend_in(file_with<Context>, int);
+
+}  // namespace cohort::comm
 
 #ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/shm/plane/backend.ipp>

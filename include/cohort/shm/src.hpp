@@ -22,5 +22,6 @@
 namespace cohort::shm {
 
 template asio::awaitable<backend> make_backend(communicator, backend_options);
+template struct automatic_backend<asio::io_context>;
 
 }  // namespace cohort::shm

@@ -315,9 +315,8 @@ COHORT_INLINE void require_usable_mpi(const char* where) {
 namespace cohort {
 
 template <class Context>
-  requires(!std::same_as<std::remove_const_t<Context>, communicator>) &&
-          cohort::detail::is_loop<cohort::detail::with_asio, Context>
-communicator::communicator(Context& io, MPI_Comm original, const communicator_options& options) {
+communicator::communicator(Context& io, MPI_Comm original, const communicator_options& options,
+                           const comm::backend_opening* automatic) {
   comm::require_usable_mpi("cohort::communicator");
   mpi::comm data = mpi::comm::from(original);
   mpi::comm exchange = comm::communicator_state::exchange_of(data);
@@ -331,8 +330,7 @@ communicator::communicator(Context& io, MPI_Comm original, const communicator_op
     resolved.shared_memory = comm::memory_of(options);
     const bool may_choose = resolved.backend != backend_choice::mpi &&
                             resolved.backend != backend_choice::mpi_blocking &&
-                            comm::node_backend_maker.load() != nullptr &&
-                            !comm::has_staged_verbs.load();
+                            automatic != nullptr && !comm::has_staged_verbs.load();
     const auto choice = may_choose ? static_cast<std::uint64_t>(resolved.backend) : 0;
     bells = std::make_shared<comm::doorbells>(source, exchange, choice, options.node);
     made = communicator(source.new_state());
@@ -341,7 +339,8 @@ communicator::communicator(Context& io, MPI_Comm original, const communicator_op
   made.state()->engine.set_oversubscribed(bells->node_size() > comm::usable_processors());
   made.state()->open(std::move(data), std::move(exchange), resolved);
   if (!is_inter) made.state()->bells = std::move(bells);  // whose ranks are those of messages
-  made.state()->open_backend_over_nodes();
+  made.state()->automatic = automatic;
+  if (automatic != nullptr) automatic->open_over_nodes(*made.state());
   std::swap(state_, made.state_);
 }
 
@@ -354,6 +353,7 @@ COHORT_INLINE communicator communicator::reserve(const communicator& parent) {
 COHORT_INLINE void communicator::fill(const communicator& parent, mpi::comm data,
                                       mpi::comm exchange) {
   state()->open(std::move(data), std::move(exchange), parent.options());
+  state()->automatic = parent.state()->automatic;
   state()->derive_bells(*parent.state());
 }
 

@@ -57,10 +57,10 @@ COHORT_INLINE bool body_operation::start(bool stays) {
     }
     if (failed() && !waits) [[unlikely]]
       not_begun();
-    describe();
     posted();
     has_ended = !source.pending(*this) && !waits_for_turn_;
     if (is_alone && source.pending(*this)) has_ended = source.look_for_end(*this);
+    if (!has_ended || failed()) describe();
   }
   // With something pending another thread's lap may have finished the operation by now.
   if (backend == nullptr && has_ended) return true;

@@ -118,9 +118,12 @@ COHORT_INLINE bool request_source::look_for_end(const request_operation& op) {
   std::size_t found = 0;
   unsigned looks = 0;
   bool has_ended = false;
-  for (; looks < most_looks && !has_ended; ++looks) {
-    found += test(ended);
-    while (!ended.empty()) {
+  const auto is_complete = [&](request_operation& one) { finish(one, ended); };
+  for (; looks < most_looks && !has_ended; ++looks) {  // nothing is due
+    std::size_t now = test_requests(is_complete);
+    if (has_probes()) now += test_probes(is_complete);
+    found += now;
+    while (now != 0 && !ended.empty()) {
       progress::operation* const one = ended.pop();
       if (one == &op) {
         has_ended = true;

@@ -7,7 +7,7 @@
 
 #include <cohort/core/time.hpp>
 #include <cohort/core/trace_file.hpp>
-#include <cohort/graph/machine/node.hpp>
+#include <cohort/graph/machine/action.hpp>
 #include <cohort/graph/recording.hpp>
 
 #include <cstdint>
@@ -16,6 +16,11 @@
 #include <unordered_map>
 #include <utility>
 #include <vector>
+
+namespace cohort::graph::machine {
+template <class Any>
+class basic_node;  // machine/node.hpp
+}  // namespace cohort::graph::machine
 
 namespace cohort::graph::runtime {
 
@@ -38,8 +43,8 @@ class recorder {
            const run_time& when) {
     if (paused_) return;
     uses_.clear();
-    if (const machine::stored_definition* const what = node.definition_of(which)) {
-      for (const machine::edge& each : what->edges()) {
+    if (const auto* const what = node.definition_of(which)) {
+      for (const auto& each : what->edges()) {
         uses_.push_back({node.key_of(each.value), each.use});
       }
     }

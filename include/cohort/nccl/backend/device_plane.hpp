@@ -70,11 +70,12 @@ class elected_work final : public work, public work_hooks {
   /// Where its pack lies.
   [[nodiscard]] std::byte* buffer() const;
 
-  void prepare(const device::stream& domain) override;
-  [[nodiscard]] cudaStream_t calls_on(const device::stream& domain) const override;
-  [[nodiscard]] device::event conclude(const device::stream& domain) override;
-  [[nodiscard]] std::optional<device::event> give_up(std::vector<buffer_use>& used) override;
-  [[nodiscard]] bool end_in_lap() override;
+  COHORT_INLINE void prepare(const device::stream& domain) override;
+  [[nodiscard]] COHORT_INLINE cudaStream_t calls_on(const device::stream& domain) const override;
+  [[nodiscard]] COHORT_INLINE device::event conclude(const device::stream& domain) override;
+  [[nodiscard]] COHORT_INLINE std::optional<device::event> give_up(
+      std::vector<buffer_use>& used) override;
+  [[nodiscard]] COHORT_INLINE bool end_in_lap() override;
 
  private:
   friend class device_plane;
@@ -217,28 +218,30 @@ class device_plane : public marking_backend, public std::enable_shared_from_this
   explicit device_plane(const backend_options& options);
 
   [[nodiscard]] std::string_view name() const noexcept override { return "nccl"; }
-  void facts(std::vector<std::pair<std::string, std::uint64_t>>& all) const override;
-  void attach(const cohort::communicator& parent) override;
-  void open(std::uint32_t set, const cohort::communicator& over,
-            std::function<void(std::exception_ptr)> done) override;
-  void reserve(std::uint32_t set) override;
-  [[nodiscard]] std::string refuses(const comm::device_call& what) const override;
+  COHORT_INLINE void facts(std::vector<std::pair<std::string, std::uint64_t>>& all) const override;
+  COHORT_INLINE void attach(const cohort::communicator& parent) override;
+  COHORT_INLINE void open(std::uint32_t set, const cohort::communicator& over,
+                          std::function<void(std::exception_ptr)> done) override;
+  COHORT_INLINE void reserve(std::uint32_t set) override;
+  [[nodiscard]] COHORT_INLINE std::string refuses(const comm::device_call& what) const override;
   [[nodiscard]] bool casts() const noexcept override { return true; }
   [[nodiscard]] const comm::device_arenas* arenas() const noexcept override {
     return extras_.arenas;
   }
-  [[nodiscard]] std::shared_ptr<comm::device_graph> make_graph(const std::string& name) override;
-  void start(comm::device_call& what, comm::backend_completion done) override;
+  [[nodiscard]] COHORT_INLINE std::shared_ptr<comm::device_graph> make_graph(
+      const std::string& name) override;
+  COHORT_INLINE void start(comm::device_call& what, comm::backend_completion done) override;
   void sizes_known(comm::device_call& what) override {
     change([&] { what.sized = true; });
   }
-  bool deadline_passed(comm::device_call& what) override;
-  void fail(std::error_code why, const std::string& text) override;
-  bool forget(const comm::request_operation& op) override;
-  [[nodiscard]] std::string device_name() const override;
-  void record_times(bool yes) override;
-  void take_times(const std::function<void(const comm::device_span&)>& visit) override;
-  void close(std::uint32_t set) override;
+  COHORT_INLINE bool deadline_passed(comm::device_call& what) override;
+  COHORT_INLINE void fail(std::error_code why, const std::string& text) override;
+  COHORT_INLINE bool forget(const comm::request_operation& op) override;
+  [[nodiscard]] COHORT_INLINE std::string device_name() const override;
+  COHORT_INLINE void record_times(bool yes) override;
+  COHORT_INLINE void take_times(
+      const std::function<void(const comm::device_span&)>& visit) override;
+  COHORT_INLINE void close(std::uint32_t set) override;
 
   // For its parts and for extras.
   [[nodiscard]] const backend_options& options() const noexcept { return options_; }

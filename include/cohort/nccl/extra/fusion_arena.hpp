@@ -53,7 +53,7 @@ class fusion_table {
 class fusion_memory final : public comm::device_arena {
  public:
   fusion_memory(std::shared_ptr<fusion_table> table, issue_source& source, int on_device);
-  ~fusion_memory() override;
+  inline ~fusion_memory() override;
 
   void use() override { in_use_ = true; }
   /// Operations may read and write it without copies: all ranks have it, and registered.

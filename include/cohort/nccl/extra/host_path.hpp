@@ -34,11 +34,12 @@ class host_path final : public host_reducer {
  public:
   explicit host_path(device_plane& plane) noexcept : plane_(plane) {}
 
-  [[nodiscard]] std::string refuses(const comm::device_call& what, const char* why) const override;
-  [[nodiscard]] progress::look_task<> open(cohort::communicator over, turn place,
-                                           device_set& its) override;
-  void take(elected_work& op, const device_set& set) override;
-  void go_between(elected_work& op) override;
+  [[nodiscard]] inline std::string refuses(const comm::device_call& what,
+                                           const char* why) const override;
+  [[nodiscard]] inline progress::look_task<> open(cohort::communicator over, turn place,
+                                                  device_set& its) override;
+  inline void take(elected_work& op, const device_set& set) override;
+  inline void go_between(elected_work& op) override;
   [[nodiscard]] std::string in_words(const elected_work& op) const override {
     return op.by_host() ? "what MPI reduces of it" : "what MPI reduces of it between nodes";
   }

@@ -64,7 +64,8 @@ class pack_kernels final : public move_kernels {
                                                                      const std::string& nvrtc);
 
   /// One launch for each `parts_of_a_launch` parts.
-  void run(const device::stream& on, const change& how, std::span<const part> parts) const override;
+  inline void run(const device::stream& on, const change& how,
+                  std::span<const part> parts) const override;
 
   static constexpr std::size_t parts_of_a_launch = std::extent_v<decltype(detail::pack_table::to)>;
 

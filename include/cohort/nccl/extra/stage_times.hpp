@@ -28,11 +28,12 @@ namespace cohort::nccl {
 /// Of one backend: makes events with timing while somebody records, and none otherwise.
 class stage_times final : public stage_timer {
  public:
-  void record(bool yes, int device) noexcept override;
-  [[nodiscard]] std::unique_ptr<operation> start(const comm::device_call& what) noexcept override;
-  std::uint64_t put(std::unique_ptr<operation> one) noexcept override;
-  void forget(std::unique_ptr<operation> half, std::uint64_t number) noexcept override;
-  [[nodiscard]] std::vector<comm::device_span> take() override;
+  inline void record(bool yes, int device) noexcept override;
+  [[nodiscard]] inline std::unique_ptr<operation> start(
+      const comm::device_call& what) noexcept override;
+  inline std::uint64_t put(std::unique_ptr<operation> one) noexcept override;
+  inline void forget(std::unique_ptr<operation> half, std::uint64_t number) noexcept override;
+  [[nodiscard]] inline std::vector<comm::device_span> take() override;
 
  private:
   class timed final : public operation {

@@ -4,6 +4,7 @@
 
 /// \file Bodies of shm/backend.hpp.
 
+#include <cohort/comm/backend_opening.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/progress/deadline.hpp>
@@ -241,11 +242,17 @@ class automatic_maker final : public comm::backend_maker {
   std::shared_ptr<automatic_memory> share_;
 };
 
+template <std::same_as<comm::communicator_state> State>
+std::unique_ptr<comm::backend_maker> make_automatic(const State& over, MPI_Comm beside,
+                                                    const comm::backend_wish& wish) {
+  return std::make_unique<automatic_maker>(over, beside, wish);
+}
+
 }  // namespace detail
 
-COHORT_INLINE std::unique_ptr<comm::backend_maker> automatic_backend_maker(
-    const comm::communicator_state& over, MPI_Comm beside, const comm::backend_wish& wish) {
-  return std::make_unique<detail::automatic_maker>(over, beside, wish);
+template <class Context>
+const comm::backend_opening* automatic_backend<Context>::opening() noexcept {
+  return &comm::opening_with<detail::make_automatic<comm::communicator_state>>;
 }
 
 template <std::same_as<communicator> Communicator>
