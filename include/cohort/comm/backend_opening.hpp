@@ -189,7 +189,8 @@ namespace detail {
 struct opening_end {
   communicator_state* of;
 
-  void operator()(const std::exception_ptr& failed, backend_offer mine) const {
+  template <std::same_as<backend_offer> Offer>
+  void operator()(const std::exception_ptr& failed, Offer mine) const {
     if (of->choosing != backend_choosing::under_way) return;
     if (mine.made) {
       auto kept = std::make_unique<backend_offer>(std::move(mine));

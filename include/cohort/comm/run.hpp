@@ -132,13 +132,14 @@ class program_of final : public program {
 };
 
 // An exception that leaves the loop is caught while the context lives: what is in flight can still
-// be named then, and nothing waits for it.
-template <std::same_as<program> Program>
+// be named then, and nothing waits for it. `Loop` is a parameter so that the communicator is looked
+// up where this is called, where <cohort/shm.hpp> may have been included.
+template <std::same_as<program> Program, std::same_as<asio::io_context> Loop = asio::io_context>
 int run_program(int argc, char** argv, Program& main, const run_options& options) {
   std::optional<int> status;
   try {
     const environment mpi(argc, argv, options.thread_level);
-    asio::io_context io;
+    Loop io;
     try {
       use_engine(io, options.engine);
       const communicator world(io, options.communicator);
