@@ -57,7 +57,9 @@ asio::awaitable<void> many_barriers(communicator world) {
   for (int i = 0; i < 100; ++i) co_await cohort::barrier(world);
 }
 
-communicator made_elsewhere(asio::io_context& io);  // made_elsewhere.cpp
+// made_elsewhere.cpp
+communicator made_elsewhere(asio::io_context& io, backend_choice choice);
+communicator made_afterwards(asio::io_context& io, backend_choice choice);
 
 }  // namespace automatic_test
 
@@ -65,8 +67,8 @@ TEST_CASE("a communicator chooses shared memory where the file that makes it inc
           "[shm]") {
   using namespace automatic_test;
   asio::io_context io;
-  const communicator here(io, choosing());
-  const communicator elsewhere = made_elsewhere(io);
+  const communicator here = made_afterwards(io, backend_choice::automatic);
+  const communicator elsewhere = made_elsewhere(io, backend_choice::automatic);
   while (here.size() > 1 && here.stats().backend.empty()) {
     cohort::barrier(here, cohort::blocking);
     cohort::barrier(elsewhere, cohort::blocking);
@@ -74,6 +76,15 @@ TEST_CASE("a communicator chooses shared memory where the file that makes it inc
   CHECK(here.stats().backend == expected(here));
   for (int i = 0; i < 100; ++i) cohort::barrier(elsewhere, cohort::blocking);
   CHECK(elsewhere.stats().backend.empty());
+}
+
+TEST_CASE("who asks for shared memory where it is not included hears of it", "[shm]") {
+  using namespace automatic_test;
+  const auto choice = GENERATE(backend_choice::shm, backend_choice::hierarchical);
+  asio::io_context io;
+  const cohort::log::capture log;
+  const communicator elsewhere = made_elsewhere(io, choice);
+  CHECK(log.contains("does not include <cohort/shm.hpp>") == (elsewhere.rank() == 0));
 }
 
 TEST_CASE("a communicator that chooses opens shared memory with its sixteenth collective",

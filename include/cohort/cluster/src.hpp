@@ -15,9 +15,6 @@
 #pragma GCC diagnostic ignored "-Wsubobject-linkage"
 #endif
 
-// Workers that are launched construct their communicators here, which choose shared memory.
-#include <cohort/shm.hpp>
-
 #include <cohort/cluster.hpp>
 #include <cohort/cluster/calls/call_server.hpp>
 #include <cohort/cluster/manager.hpp>

@@ -92,7 +92,7 @@ progress::look_task<backend_offer> offer_backend(Communicator over, MPI_Comm bes
   const bool several = !over.state()->is_on_one_node();
   if (several) wish.bytes_beside = 0;
   while (over.state()->node_of(mine.first) != over.state()->node_of(rank)) ++mine.first;
-  attempt([&] { mine.maker = over.state()->automatic->make(*over.state(), beside, wish); });
+  attempt([&] { mine.maker = over.state()->opening->make(*over.state(), beside, wish); });
 
   struct announcement {
     backend_maker::address where{};

@@ -104,17 +104,17 @@ class communicator_base {
 };
 
 /// How a communicator opens a backend itself (`backend_choice::automatic`) is what the file has
-/// included that makes it: <cohort/shm.hpp> declares a better match for `automatic_backend_in`.
-/// So no other file compiles shared memory. `Context` lets both be looked up where one is made.
-template <class Context>
-struct file_with {};
-struct no_automatic_backend {
+/// included by then that constructs it: <cohort/shm.hpp> declares a function of this name that
+/// takes an int, which fits better. So no other file compiles shared memory. `Asking` has the
+/// function looked up where a communicator is constructed. No alias stands for its result, because
+/// g++ would keep the first.
+template <class Asking>
+struct asked_for {};
+struct no_backend_opener {
   [[nodiscard]] static const backend_opening* opening() noexcept { return nullptr; }
 };
-template <class Context>
-no_automatic_backend automatic_backend_in(file_with<Context>, long);
-template <class Context>
-using automatic_backend = decltype(automatic_backend_in(file_with<Context>(), 0));
+template <class Asking>
+no_backend_opener backend_opener_for(asked_for<Asking>, long);
 
 }  // namespace comm
 
@@ -138,17 +138,23 @@ class communicator {
   /// A duplicate of `MPI_COMM_WORLD`.
   /// \tparam Context `asio::io_context`. (Templates, so that only files that make a communicator
   /// compile an engine.)
-  template <class Context, class Automatic = comm::automatic_backend<Context>>
+  template <class Context,
+            class Opener = decltype(backend_opener_for(comm::asked_for<Context>(), 0))>
     requires(!std::same_as<std::remove_const_t<Context>, communicator>) &&
             cohort::detail::is_loop<cohort::detail::with_asio, Context>
   explicit communicator(Context& io, const communicator_options& options = {})
-      : communicator(io, MPI_COMM_WORLD, options, Automatic::opening()) {}
+      : communicator(io, MPI_COMM_WORLD, options, Opener::opening()) {}
   /// A duplicate of `original`, which stays the caller's.
-  template <class Context, class Automatic = comm::automatic_backend<Context>>
+  template <class Context,
+            class Opener = decltype(backend_opener_for(comm::asked_for<Context>(), 0))>
     requires(!std::same_as<std::remove_const_t<Context>, communicator>) &&
             cohort::detail::is_loop<cohort::detail::with_asio, Context>
   communicator(Context& io, MPI_Comm original, const communicator_options& options = {})
-      : communicator(io, original, options, Automatic::opening()) {}
+      : communicator(io, original, options, Opener::opening()) {}
+  /// For what constructs one in another's place, whose `Opener::opening()` is given.
+  template <class Context>
+  communicator(Context& io, MPI_Comm original, const communicator_options& options,
+               const comm::backend_opening* opening);
 
   communicator(const communicator& other) noexcept : state_(other.state_) {
     if (state_ != nullptr) state_->retain();
@@ -238,9 +244,6 @@ class communicator {
   explicit communicator(comm::communicator_base* state) noexcept : state_(state) {
     state_->retain();
   }
-  template <class Context>
-  communicator(Context& io, MPI_Comm original, const communicator_options& options,
-               const comm::backend_opening* automatic);
   comm::communicator_base* state_ = nullptr;
 };
 

@@ -51,10 +51,10 @@ class communicator_state final : public communicator_base {
   request_source& source;
   progress::engine& engine;
   std::shared_ptr<any_backend> backend;
-  const backend_opening* automatic = nullptr;  ///< null: none is chosen by itself
-  std::shared_ptr<mpi_blocking> blocks;        ///< that backend, if it is one; or of a single rank
-  std::shared_ptr<const doorbells> bells;      ///< of the communicator this one was derived from
-  std::vector<int> bell_ranks;                 ///< this one's ranks there; empty: the same
+  const backend_opening* opening = nullptr;  ///< null: none is chosen by itself
+  std::shared_ptr<mpi_blocking> blocks;      ///< that backend, if it is one; or of a single rank
+  std::shared_ptr<const doorbells> bells;    ///< of the communicator this one was derived from
+  std::vector<int> bell_ranks;               ///< this one's ranks there; empty: the same
 
   // Guarded by the source's guard.
   std::uint64_t sequence = 0;             ///< of operations

@@ -37,8 +37,9 @@ enum class device_memory : std::uint8_t {
 enum class backend_choice : std::uint8_t {
   environment,  ///< as `COHORT_BACKEND` says: one of the next four, `auto` where it is not set
   mpi,
-  /// Shared memory, if all ranks are on one node, want the same, and construct the communicator in
-  /// a file that includes <cohort/shm.hpp>, in a program without <cohort/staging.hpp>; else MPI.
+  /// Shared memory, if all ranks are on one node, want the same, and construct the communicator, or
+  /// call `cohort::run`, in a file that includes <cohort/shm.hpp>, in a program without
+  /// <cohort/staging.hpp>; else MPI.
   /// The sixteenth collective begins to open it, and MPI does what is started until all ranks have
   /// it: nothing waits. What was chosen is logged, and in communicator::stats(). Of a single rank,
   /// collectives that block are MPI's blocking calls, which wait for nobody.

@@ -98,7 +98,7 @@ struct main_ended {
 /// A program that is to own the loop, to run a second context or to go on after an error has the
 /// long form: \ref environment, an `asio::io_context`, \ref communicator, `asio::co_spawn` with
 /// `rethrow`.
-template <class Main>
+template <class Main, class Opener = decltype(backend_opener_for(comm::asked_for<Main>(), 0))>
 [[nodiscard]] int run(int argc, char** argv, Main&& main, const run_options& options = {});
 
 }  // namespace cohort
@@ -132,17 +132,17 @@ class program_of final : public program {
 };
 
 // An exception that leaves the loop is caught while the context lives: what is in flight can still
-// be named then, and nothing waits for it. `Loop` is a parameter so that the communicator is looked
-// up where this is called, where <cohort/shm.hpp> may have been included.
-template <std::same_as<program> Program, std::same_as<asio::io_context> Loop = asio::io_context>
-int run_program(int argc, char** argv, Program& main, const run_options& options) {
+// be named then, and nothing waits for it.
+template <std::same_as<program> Program>
+int run_program(int argc, char** argv, Program& main, const run_options& options,
+                const backend_opening* opening) {
   std::optional<int> status;
   try {
     const environment mpi(argc, argv, options.thread_level);
-    Loop io;
+    asio::io_context io;
     try {
       use_engine(io, options.engine);
-      const communicator world(io, options.communicator);
+      const communicator world(io, MPI_COMM_WORLD, options.communicator, opening);
       main.start(world, argc, argv, main_ended{&io, &status});
       io.run();
       status = status_of(status);
@@ -159,7 +159,7 @@ int run_program(int argc, char** argv, Program& main, const run_options& options
 
 namespace cohort {
 
-template <class Main>
+template <class Main, class Opener>
 int run(int argc, char** argv, Main&& main, const run_options& options) {
   using main_type = std::remove_reference_t<Main>;
   static_assert(comm::main_coroutine<main_type>,
@@ -168,7 +168,7 @@ int run(int argc, char** argv, Main&& main, const run_options& options) {
                 "asio::awaitable<int>");
   if constexpr (comm::main_coroutine<main_type>) {
     comm::program_of<main_type> program(main);
-    return comm::run_program<comm::program>(argc, argv, program, options);
+    return comm::run_program<comm::program>(argc, argv, program, options, Opener::opening());
   } else {
     return EXIT_FAILURE;
   }

@@ -111,11 +111,9 @@ class backend {
 template <std::same_as<communicator> Communicator>
 asio::awaitable<backend> make_backend(Communicator world, backend_options options = {});
 
-/// Of communicators that choose their backend themselves.
-/// \tparam Context `asio::io_context`. (A template, so that only files that make a communicator
-/// compile it.)
-template <class Context>
-struct automatic_backend {
+/// How communicators open shared memory themselves.
+template <class Any>
+struct backend_opener {
   [[nodiscard]] static const comm::backend_opening* opening() noexcept;
 };
 
@@ -124,8 +122,8 @@ struct automatic_backend {
 namespace cohort::comm {
 
 /// See communicator.hpp.
-template <class Context>
-shm::automatic_backend<Context> automatic_backend_in(file_with<Context>, int);
+template <class Asking>
+shm::backend_opener<void> backend_opener_for(asked_for<Asking>, int);
 
 }  // namespace cohort::comm
 

@@ -22,6 +22,6 @@
 namespace cohort::shm {
 
 template asio::awaitable<backend> make_backend(communicator, backend_options);
-template struct automatic_backend<asio::io_context>;
+template struct backend_opener<void>;
 
 }  // namespace cohort::shm

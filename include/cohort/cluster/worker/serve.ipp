@@ -13,12 +13,12 @@
 #include <cohort/core/asio.hpp>
 #include <cohort/mpi/environment.hpp>
 #include <cohort/progress/engine.hpp>
+#include <cohort/shm/backend.hpp>
 
 #include <poll.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <concepts>
 #include <cstdio>
 #include <exception>
 #include <limits>
@@ -57,15 +57,14 @@ inline void wait_for_end(int connection, std::chrono::milliseconds bound) {
 }
 
 /// A launched worker, until the manager says that no more calls come.
-/// `Loop` is a parameter as that of comm::run_program.
-template <class Any = void, std::same_as<asio::io_context> Loop = asio::io_context>
+template <class Any = void>
 void serve_launched(worker_start start, int& argc, char**& argv) {
   std::unique_ptr<environment> mpi;
   int last_sign = -1;
   bool alone = false;
   bool with_all = false;
   {
-    Loop io;
+    asio::io_context io;
     worker self(io, std::move(start));
     run_until_done(io, self.join());
     mpi = std::make_unique<environment>(argc, argv);

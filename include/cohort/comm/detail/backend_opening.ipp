@@ -22,7 +22,7 @@ COHORT_INLINE bool chooses_backend(const communicator_state& over) noexcept {
 COHORT_INLINE bool chooses_backend_over_nodes(const communicator_state& over) noexcept {
   if (over.options.backend == backend_choice::mpi || over.data.size() == 1) return false;
   if (over.options.checks == checks::cross_rank || over.data.is_inter()) return false;
-  if (over.automatic == nullptr || !over.bells) return false;
+  if (over.opening == nullptr || !over.bells) return false;
   for (int each = 0; each < over.data.size(); ++each) {
     if (!over.bells->choose_alike(over.bell_rank(each))) return false;
   }
@@ -45,7 +45,7 @@ COHORT_INLINE void communicator_state::choose_backend() {
     choosing = backend_choosing::over;
     if (!chooses_backend(*this)) return;
     choosing = backend_choosing::under_way;
-    automatic->begin(*this);
+    opening->begin(*this);
     return;
   }
   if (!offer) return;  // MPI still works on it

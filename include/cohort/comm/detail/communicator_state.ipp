@@ -316,7 +316,7 @@ namespace cohort {
 
 template <class Context>
 communicator::communicator(Context& io, MPI_Comm original, const communicator_options& options,
-                           const comm::backend_opening* automatic) {
+                           const comm::backend_opening* opening) {
   comm::require_usable_mpi("cohort::communicator");
   mpi::comm data = mpi::comm::from(original);
   mpi::comm exchange = comm::communicator_state::exchange_of(data);
@@ -330,7 +330,7 @@ communicator::communicator(Context& io, MPI_Comm original, const communicator_op
     resolved.shared_memory = comm::memory_of(options);
     const bool may_choose = resolved.backend != backend_choice::mpi &&
                             resolved.backend != backend_choice::mpi_blocking &&
-                            automatic != nullptr && !comm::has_staged_verbs.load();
+                            opening != nullptr && !comm::has_staged_verbs.load();
     const auto choice = may_choose ? static_cast<std::uint64_t>(resolved.backend) : 0;
     bells = std::make_shared<comm::doorbells>(source, exchange, choice, options.node);
     made = communicator(source.new_state());
@@ -339,8 +339,15 @@ communicator::communicator(Context& io, MPI_Comm original, const communicator_op
   made.state()->engine.set_oversubscribed(bells->node_size() > comm::usable_processors());
   made.state()->open(std::move(data), std::move(exchange), resolved);
   if (!is_inter) made.state()->bells = std::move(bells);  // whose ranks are those of messages
-  made.state()->automatic = automatic;
-  if (automatic != nullptr) automatic->open_over_nodes(*made.state());
+  made.state()->opening = opening;
+  if (opening != nullptr) {
+    opening->open_over_nodes(*made.state());
+  } else if (made.rank() == 0 && (resolved.backend == backend_choice::shm ||
+                                  resolved.backend == backend_choice::hierarchical)) {
+    log::write(log::level::warning,
+               "communicator: shared memory was asked for, and the file that constructs it does "
+               "not include <cohort/shm.hpp>; goes through MPI");
+  }
   std::swap(state_, made.state_);
 }
 
@@ -353,7 +360,7 @@ COHORT_INLINE communicator communicator::reserve(const communicator& parent) {
 COHORT_INLINE void communicator::fill(const communicator& parent, mpi::comm data,
                                       mpi::comm exchange) {
   state()->open(std::move(data), std::move(exchange), parent.options());
-  state()->automatic = parent.state()->automatic;
+  state()->opening = parent.state()->opening;
   state()->derive_bells(*parent.state());
 }
 

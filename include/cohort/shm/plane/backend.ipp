@@ -250,8 +250,8 @@ std::unique_ptr<comm::backend_maker> make_automatic(const State& over, MPI_Comm 
 
 }  // namespace detail
 
-template <class Context>
-const comm::backend_opening* automatic_backend<Context>::opening() noexcept {
+template <class Any>
+const comm::backend_opening* backend_opener<Any>::opening() noexcept {
   return &comm::opening_with<detail::make_automatic<comm::communicator_state>>;
 }
 
