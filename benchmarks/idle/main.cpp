@@ -9,6 +9,7 @@
 #include "support/statistics.hpp"
 
 #include <cohort/mpi/environment.hpp>
+#include <cohort/shm.hpp>
 
 #include <CLI/CLI.hpp>
 

@@ -11,6 +11,7 @@
 
 #include <cohort/mpi/environment.hpp>
 #include <cohort/progress/context.hpp>
+#include <cohort/shm.hpp>
 
 #include <CLI/CLI.hpp>
 
