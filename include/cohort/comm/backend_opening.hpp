@@ -206,6 +206,9 @@ struct opening_end {
   }
 };
 
+// These and the end above are templates so that only files that construct a communicator compile
+// them.
+
 template <std::same_as<communicator_state> State>
 void begin_opening(State& of) {
   progress::begin_look_task(
@@ -246,7 +249,7 @@ void open_over_nodes(State& of) {
 
 }  // namespace detail
 
-/// With the makers of one layer.
+/// How communicators open a backend that the makers of one layer make.
 template <new_backend_maker Make>
 inline constexpr backend_opening opening_with{Make, &detail::begin_opening<communicator_state>,
                                               &detail::open_over_nodes<communicator_state>};

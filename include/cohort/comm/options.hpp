@@ -39,10 +39,10 @@ enum class backend_choice : std::uint8_t {
   mpi,
   /// Shared memory, if all ranks are on one node, want the same, and construct the communicator, or
   /// call `cohort::run`, in a file that includes <cohort/shm.hpp>, in a program without
-  /// <cohort/staging.hpp>; else MPI.
-  /// The sixteenth collective begins to open it, and MPI does what is started until all ranks have
-  /// it: nothing waits. What was chosen is logged, and in communicator::stats(). Of a single rank,
-  /// collectives that block are MPI's blocking calls, which wait for nobody.
+  /// <cohort/staging.hpp>; else MPI. The sixteenth collective begins to open it, and MPI does what
+  /// is started until all ranks have it: nothing waits. What was chosen is logged, and in
+  /// communicator::stats(). Of a single rank, collectives that block are MPI's blocking calls,
+  /// which wait for nobody.
   ///
   /// Coordinators and process sets whose ranks are on several nodes use shared memory on each and
   /// messages between them. A communicator's own verbs do not: these messages go on only while the

@@ -119,7 +119,7 @@ COHORT_INLINE bool request_source::look_for_end(const request_operation& op) {
   unsigned looks = 0;
   bool has_ended = false;
   const auto is_complete = [&](request_operation& one) { finish(one, ended); };
-  for (; looks < most_looks && !has_ended; ++looks) {  // nothing is due
+  for (; looks < most_looks && !has_ended; ++looks) {  // what becomes due waits for a lap
     std::size_t now = test_requests(is_complete);
     if (has_probes()) now += test_probes(is_complete);
     found += now;
