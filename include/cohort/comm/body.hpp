@@ -38,6 +38,7 @@
 #include <cohort/progress/value_of.hpp>
 
 #include <array>
+#include <climits>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -123,48 +124,80 @@ struct body_over<std::tuple<Arguments...>, Extra...> {
       (Arguments::owned && ...) ? cancels::detach : cancels::never;
 };
 
+/// An operation that is made only when something needs it. Until then the first request of a body
+/// is kept here, by who looks for its end.
+class late_operation {
+ public:
+  late_operation(const late_operation&) = delete;
+  late_operation& operator=(const late_operation&) = delete;
+
+  /// Made at the first call, which gives it the request that is kept.
+  virtual request_operation& get() = 0;
+  /// False: it is the operation's.
+  [[nodiscard]] bool keep(MPI_Request request) noexcept {
+    if (is_made_ || has_request_) return false;
+    request_ = request;
+    has_request_ = true;
+    return true;
+  }
+
+ protected:
+  late_operation() noexcept {}
+  ~late_operation() = default;
+
+  MPI_Request request_ = MPI_REQUEST_NULL;
+  bool has_request_ = false;
+  bool is_made_ = false;
+};
+
 /// Where a body hands its requests in. Alive during `post` and `advance` only, with MPI locked.
 class poster {
  public:
-  poster(communicator_base& comm, request_operation& op) noexcept : comm_(comm), op_(op) {}
+  poster(communicator_base& comm, request_operation& op) noexcept : comm_(comm), op_(&op) {}
+  poster(communicator_base& comm, late_operation& late) noexcept : comm_(comm), late_(&late) {}
 
   [[nodiscard]] MPI_Comm native() const noexcept { return comm_.plain.data; }
   [[nodiscard]] MPI_Comm exchange() const noexcept { return comm_.plain.exchange; }
   [[nodiscard]] int rank() const noexcept { return comm_.plain.rank; }
   [[nodiscard]] int size() const noexcept { return comm_.plain.size; }
   [[nodiscard]] checks level() const noexcept { return comm_.options.checks; }
-  [[nodiscard]] request_operation& operation() const noexcept { return op_; }
+  [[nodiscard]] request_operation& operation() const {
+    return op_ != nullptr ? *op_ : late_->get();
+  }
   [[nodiscard]] communicator_base& base() const noexcept { return comm_; }
 
   /// Takes a request over if the call that made it succeeded. Returns the call's return code. By
   /// reference, so that `add(MPI_Ibarrier(comm, &request), request)` reads it after the call.
   int add(int return_code, const MPI_Request& request) const {
-    if (return_code == MPI_SUCCESS) comm_.add(request, op_);
+    if (return_code != MPI_SUCCESS || (late_ != nullptr && late_->keep(request)))
+      return return_code;
+    comm_.add(request, operation());
     return return_code;
   }
   /// For calls inside `advance`: an error ends the operation.
   void check(int return_code) const {
-    if (return_code != MPI_SUCCESS) op_.fail(mpi::make_error(return_code));
+    if (return_code != MPI_SUCCESS) operation().fail(mpi::make_error(return_code));
   }
   /// The operation goes on without a request, until its `completion().in_look` is called with the
   /// source locked: that calls `advance`, which begins with `resume`. Its caller
   /// counts the operation as pending, in a source of the engine, and calls it in a look.
-  void hold() const noexcept { op_.waits_for_turn_ = true; }
-  void resume() const noexcept { op_.waits_for_turn_ = false; }
-  [[nodiscard]] bool has_requests() const noexcept { return op_.parts_ != 0; }
+  void hold() const { operation().waits_for_turn_ = true; }
+  void resume() const { operation().waits_for_turn_ = false; }
+  [[nodiscard]] bool has_requests() const { return operation().parts_ != 0; }
   /// Looks for a message at every lap; the operation's `status` and, if taken, `message` tell.
   int add_probe(int source, int tag, probe_kind kind = probe_kind::take) const {
-    comm_.add_probe(source, tag, kind, op_);
+    comm_.add_probe(source, tag, kind, operation());
     return MPI_SUCCESS;
   }
 
   // comm/communicator_state.hpp has the bodies.
-  [[nodiscard]] backend_completion completion() const noexcept;
+  [[nodiscard]] backend_completion completion() const;
   [[nodiscard]] communicator_state& state() const noexcept;
 
  private:
   communicator_base& comm_;
-  request_operation& op_;
+  request_operation* const op_ = nullptr;
+  late_operation* const late_ = nullptr;  // if there is no operation
 };
 
 /// What `finish` is told.
@@ -229,8 +262,10 @@ struct body_functions {
   void (*begin)(any_body, poster&, argument_check*);
   collective_call (*call)(any_body);
   const char* (*in_device_memory)(any_body);
-  /// A blocking call of MPI does all of it: returns what that returns.
+  /// A blocking call of MPI does all of it: returns what that returns, or `too_large` if MPI has
+  /// none for so much.
   int (*block)(any_body, MPI_Comm, MPI_Status&);
+  static constexpr int too_large = -1;
 };
 
 namespace detail {
@@ -281,6 +316,7 @@ struct functions_maker {
                     body.block(on, status);
                   }) {
       return [](void* any, MPI_Comm on, MPI_Status& status) -> int {
+        if (in(any).bytes() > INT_MAX) return body_functions::too_large;
         return in(any).block(on, status);
       };
     } else {
@@ -339,7 +375,8 @@ struct result_of<void(std::error_code, Values...)> : progress::value_of<Values..
 template <class Result, class Body>
 Result run_blocking(const communicator& comm, Body& body) {
   if (!comm) throw error(errc::invalid_communicator, Body::name);
-  const outcome_of_requests seen = comm.base()->run(functions_of<Body>, &body);
+  communicator_base& on = *comm.base();
+  const outcome_of_requests seen = on.run(functions_of<Body>, &body, body.check(on) == errc{});
   return progress::shaped(body.finish({}, seen));
 }
 

@@ -28,6 +28,24 @@ class mpi_blocking;  // comm/mpi_blocking.hpp
 class cross_rank_check;
 class doorbells;
 
+/// What goes one of the ways that data can go, while others read it.
+class path_counters {
+ public:
+  void add(std::size_t moved) noexcept {
+    operations_.add(1);
+    bytes_.add(moved);
+  }
+  [[nodiscard]] path_statistics get() const noexcept { return {operations_.get(), bytes_.get()}; }
+  void reset() noexcept {
+    operations_.set(0);
+    bytes_.set(0);
+  }
+
+ private:
+  progress::relaxed_counter operations_;
+  progress::relaxed_counter bytes_;
+};
+
 /// What all handles of one communicator share.
 ///
 /// The MPI communicators are freed when the last handle and the last operation are gone; the memory
@@ -56,9 +74,10 @@ class communicator_state final : public communicator_base {
   std::shared_ptr<const doorbells> bells;    ///< of the communicator this one was derived from
   std::vector<int> bell_ranks;               ///< this one's ranks there; empty: the same
 
+  // Guarded by the source's guard, but for blocking calls of MPI: see `blocking_call::count`.
+  progress::relaxed_counter sequence;  ///< of operations
+  path_counters by_backend;            ///< a part of these
   // Guarded by the source's guard.
-  std::uint64_t sequence = 0;             ///< of operations
-  path_statistics by_backend;             ///< a part of these
   std::size_t live = 0;                   ///< operations that need the MPI communicators
   bool closing = false;                   ///< the last handle is gone
   cross_rank_check* unchecked = nullptr;  ///< the first of those that wait, in order of initiation
@@ -91,7 +110,8 @@ class communicator_state final : public communicator_base {
   [[nodiscard]] COHORT_INLINE failure last_failure() const override;
   [[nodiscard]] bool is_inter() const override { return data.is_inter(); }
   void look() override { engine.look(); }
-  COHORT_INLINE outcome_of_requests run(const body_functions& functions, void* body) override;
+  COHORT_INLINE outcome_of_requests run(const body_functions& functions, void* body,
+                                        bool is_right) override;
   void add(MPI_Request request, request_operation& op) override { source.add(request, op); }
   void add_probe(int from, int tag, probe_kind kind, request_operation& op) override {
     source.add_probe(from, tag, data.native(), kind, op);
@@ -135,7 +155,7 @@ struct communicator_ref {
   }
 };
 
-inline backend_completion poster::completion() const noexcept { return {state().engine, op_}; }
+inline backend_completion poster::completion() const { return {state().engine, operation()}; }
 inline communicator_state& poster::state() const noexcept {
   return static_cast<communicator_state&>(comm_);
 }

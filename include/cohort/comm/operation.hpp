@@ -56,6 +56,6 @@ struct initiation<cohort::detail::with_asio, Token, Body> {
 #ifndef COHORT_SEPARATE_COMPILATION
 #include <cohort/comm/detail/backend_opening.ipp>
 #include <cohort/comm/detail/communicator_state.ipp>
-#include <cohort/comm/requests/body_operation.ipp>
+#include <cohort/comm/requests/blocking_call.ipp>
 #include <cohort/comm/requests/source.ipp>
 #endif

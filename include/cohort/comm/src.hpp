@@ -15,6 +15,7 @@
 #include <cohort/comm/detail/backend_opening.ipp>
 #include <cohort/comm/detail/communicator_state.ipp>
 #include <cohort/comm/mailbox.ipp>
+#include <cohort/comm/requests/blocking_call.ipp>
 #include <cohort/comm/requests/body_operation.ipp>
 #include <cohort/comm/requests/list.ipp>
 #include <cohort/comm/requests/source.ipp>

@@ -90,6 +90,7 @@ class engine : public asio::execution_context::service {
   /// A source calls this when an operation has been added to it: the loop enters the engine soon.
   /// Inside a lap it costs nothing.
   void started() {
+    is_disturbed_.store(true, std::memory_order_relaxed);
     if (lapping_ == this) {
       ++events_;
     } else if (auto rises = sleep_.wake()) {
@@ -169,12 +170,23 @@ class engine : public asio::execution_context::service {
     }
     return get_executor().running_in_this_thread();
   }
-  /// A call that blocks and may end without a lap: now and then the loop, and what goes by the
-  /// clock, must have a turn all the same. True: not without one. It is owed until it is given.
-  [[nodiscard]] bool owes_turn_after_call() noexcept {
-    const unsigned calls = calls_without_turn_.load(std::memory_order_relaxed) + 1;
-    calls_without_turn_.store(calls, std::memory_order_relaxed);
-    return owes_turn();
+  /// So many calls that block may end without a turn of the loop. It, and what goes by the clock,
+  /// must have one all the same, now and then.
+  static constexpr unsigned most_calls_without_turn = 256;
+  /// The next call that waits in place gives it.
+  void owe_turn() noexcept {
+    calls_without_turn_.store(most_calls_without_turn, std::memory_order_relaxed);
+  }
+  /// Whether a call that blocks may end without a lap: nobody else runs the loop, which has not
+  /// ended.
+  [[nodiscard]] bool may_do_without_lap() const noexcept {
+    return !has_own_thread() && !stopped() && !is_run_elsewhere();
+  }
+  /// Whether it may, and nothing is pending or waits for a lap, to be delivered. Looks closely only
+  /// if there was a start or a lap since that was so.
+  [[nodiscard]] bool is_quiet() {
+    return !handed_in_.has_any() &&
+           (!is_disturbed_.load(std::memory_order_relaxed) || !finds_disturbance());
   }
   /// Whether a `progress_thread` runs the loop.
   [[nodiscard]] bool has_own_thread() const noexcept { return own_thread_->runs(); }
@@ -188,8 +200,6 @@ class engine : public asio::execution_context::service {
   void count_looks(unsigned looks, std::size_t found) noexcept { sources_.count(looks, found); }
   void count_ring() noexcept { rings_.fetch_add(1, std::memory_order_relaxed); }
   [[nodiscard]] std::size_t pending() const { return sources_.pending(); }
-  /// Whether something has ended outside of a lap and waits for one, to be delivered.
-  [[nodiscard]] bool has_handed_in() const noexcept { return handed_in_.has_any(); }
   void describe(std::string& text) const { sources_.describe(text); }
 
  private:
@@ -230,9 +240,17 @@ class engine : public asio::execution_context::service {
   void end_of_lap();
   void nap_over();
   void again() { loop_->defer_lap(); }
-  [[nodiscard]] bool owes_turn() const noexcept {
-    return calls_without_turn_.load(std::memory_order_relaxed) >= 256;
+  /// Whether another thread runs the loop of which the library knows nothing.
+  [[nodiscard]] bool is_run_elsewhere() const noexcept {
+    return is_run_elsewhere_.load(std::memory_order_relaxed) && !has_own_thread() &&
+           !is_at_home() && !io_.stopped();
   }
+  [[nodiscard]] bool owes_turn_after_call() noexcept {
+    const unsigned calls = calls_without_turn_.load(std::memory_order_relaxed) + 1;
+    calls_without_turn_.store(calls, std::memory_order_relaxed);
+    return calls >= most_calls_without_turn;
+  }
+  [[nodiscard]] COHORT_INLINE bool finds_disturbance();
   [[nodiscard]] bool wants_looks() const { return pending() != 0 || sleep_.attends(); }
 
   static constexpr auto tick_period = std::chrono::milliseconds(50);
@@ -267,6 +285,7 @@ class engine : public asio::execution_context::service {
   std::atomic<std::uint32_t> in_place_turns_{0};
   std::atomic<unsigned> sleepers_{0};  // that wait for one
   std::atomic<unsigned> calls_without_turn_{0};
+  std::atomic<bool> is_disturbed_{true};  // perhaps: see is_quiet
 
   relaxed_counter laps_;
   std::atomic<std::uint64_t> rings_{0};
@@ -307,6 +326,9 @@ class engine::in_place {
   /// Throws `std::errc::resource_deadlock_would_occur` inside a handler of the loop, and
   /// error(errc::wrong_thread) where a thread runs the loop of which the library knows nothing.
   explicit in_place(engine& of, on_trouble what = on_trouble::leave);
+  /// For what has been begun after `may_do_without_lap`; with `on_trouble::stay`.
+  struct begun {};
+  in_place(engine& of, begun) noexcept;
   ~in_place();
   in_place(const in_place&) = delete;
 

@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <system_error>
+#include <utility>
 
 // ---- the loop ----------------------------------------------------------------------------------
 
@@ -107,7 +108,7 @@ engine::engine(Context& context)
       loop_(std::make_unique<detail::asio_loop<engine, Context>>(context, *this)),
       sleep_(sources_, options_, *loop_),
       own_thread_(&asio::use_service<own_thread>(context)) {
-  own_thread_->tell(in_place_turns_);
+  own_thread_->tell(in_place_turns_, is_disturbed_);
   in_flight_.attach(this);
 }
 
@@ -307,6 +308,7 @@ COHORT_INLINE engine::lap_scope::lap_scope(engine& of, lap_state otherwise) noex
   of_ = &of;
   lapping_ = &of;
   innermost_ = this;
+  of.is_disturbed_.store(true, std::memory_order_relaxed);
 }
 
 COHORT_INLINE engine::lap_scope::~lap_scope() {
@@ -315,6 +317,16 @@ COHORT_INLINE engine::lap_scope::~lap_scope() {
   lapping_ = outer_ == nullptr ? nullptr : outer_->of_;
   if (!of_->ready_.empty()) of_->handed_in_.append(of_->ready_);  // for others to see
   if (of_->lap_state_.exchange(lap_state::free) == lap_state::missed) of_->loop_->post_lap();
+}
+
+COHORT_INLINE bool engine::finds_disturbance() {
+  if (pending() != 0 || !may_do_without_lap()) return true;
+  // Where who runs the loop is true of this thread only, it is asked every time.
+  if (is_run_elsewhere_.load(std::memory_order_relaxed) && !io_.stopped()) return false;
+  is_disturbed_.store(false);
+  if (pending() == 0) return false;
+  is_disturbed_.store(true, std::memory_order_relaxed);  // another thread has started it meanwhile
+  return true;
 }
 
 COHORT_INLINE void engine::end_wait() {
@@ -335,14 +347,16 @@ COHORT_INLINE void engine::wake_sleepers() {
   in_place_turns_.notify_all();
 }
 
+COHORT_INLINE engine::in_place::in_place(engine& of, begun) noexcept
+    : of_(of), outer_(std::exchange(waits_for_, &of)), stays_(true) {}
+
 COHORT_INLINE engine::in_place::in_place(engine& of, on_trouble what)
     : of_(of), outer_(waits_for_), stays_(what == on_trouble::stay) {
   if (of.is_in_handler() || waits_for_ == &of) {
     throw std::system_error(std::make_error_code(std::errc::resource_deadlock_would_occur),
                             "waiting inside a handler of the same loop; co_await instead");
   }
-  const bool is_run_elsewhere = of.is_run_elsewhere_.load(std::memory_order_relaxed);
-  if (is_run_elsewhere && !of.has_own_thread() && !of.is_at_home() && !of.io_.stopped()) {
+  if (of.is_run_elsewhere()) {
     throw error(errc::wrong_thread,
                 "waiting beside another thread that runs the loop; let a cohort::progress_thread "
                 "run it, or nobody");
@@ -484,6 +498,7 @@ COHORT_INLINE void engine::in_place::give_up_in_time() const {
 // coroutine frames that die with them.
 COHORT_INLINE void engine::shutdown() {
   sleep_.stop();
+  is_disturbed_.store(true);
   leave(drain_bound());
   loop_.reset();
   destroy_ready();

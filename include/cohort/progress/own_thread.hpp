@@ -20,19 +20,24 @@ class own_thread final : public asio::execution_context::service {
 
   void set(bool runs) noexcept {
     runs_.store(runs);
+    if (auto* const disturbed = disturbed_.load()) disturbed->store(true);
     auto* const turns = turns_.load();
     if (turns == nullptr) return;
     turns->fetch_add(1);
     turns->notify_all();
   }
   /// Who waits for a turn of the loop there also hears of the end of the thread.
-  void tell(std::atomic<std::uint32_t>& turns) noexcept { turns_.store(&turns); }
+  void tell(std::atomic<std::uint32_t>& turns, std::atomic<bool>& disturbed) noexcept {
+    turns_.store(&turns);
+    disturbed_.store(&disturbed);
+  }
   [[nodiscard]] bool runs() const noexcept { return runs_.load(std::memory_order_relaxed); }
 
  private:
   void shutdown() override {}
   std::atomic<bool> runs_{false};
   std::atomic<std::atomic<std::uint32_t>*> turns_{nullptr};
+  std::atomic<std::atomic<bool>*> disturbed_{nullptr};
 };
 
 }  // namespace cohort::progress

@@ -278,7 +278,7 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
       if (const communicator& world = call->context.world()) {
         const comm::request_source::guard hold(world.state()->source);
         call->live_before = world.state()->live;
-        call->operations_before = world.state()->sequence;
+        call->operations_before = world.state()->sequence.get();
       }
       from->last_begun = call->id;
       begin(call);
@@ -291,7 +291,7 @@ class basic_call_server : public std::enable_shared_from_this<basic_call_server<
     if (!world) return {};
     const comm::communicator_state& state = *world.state();
     const comm::request_source::guard hold(state.source);
-    return {state.sequence - call.operations_before,
+    return {state.sequence.get() - call.operations_before,
             state.creations != nullptr || state.live > call.live_before};
   }
   void ended(const running_ptr& call, const std::exception_ptr& failed, payload&& result) {

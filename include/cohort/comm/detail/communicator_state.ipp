@@ -202,10 +202,10 @@ COHORT_INLINE void communicator_state::open(mpi::comm data_, mpi::comm exchange_
     mpi::check(MPI_Comm_remote_size(data.native(), &peers), "MPI_Comm_remote_size");
   }
   max_tag = mpi::max_tag();
-  sequence = 0;
+  sequence.set(0);
   collectives = 0;
   adasums = 0;
-  by_backend = {};
+  by_backend.reset();
   closing = false;
   queues = options.checks == checks::cross_rank;
   const bool blocking = options.backend == backend_choice::mpi_blocking;
@@ -299,7 +299,7 @@ COHORT_INLINE failure communicator_state::last_failure() const {
 
 COHORT_INLINE communicator_statistics communicator_state::statistics() const {
   const request_source::guard hold(source);
-  return {sequence, by_backend, backend ? std::string(backend->name()) : std::string()};
+  return {sequence.get(), by_backend.get(), backend ? std::string(backend->name()) : std::string()};
 }
 
 /// Throws where this thread may not make a communicator.

@@ -34,9 +34,12 @@ class body_operation : public request_operation {
 
   /// What this rank can see to be wrong ends the operation before any MPI call. Under the guard it
   /// is posted, or queued, or a backend is found that takes it. True: it has ended already, and is
-  /// the caller's to deliver. Else the operation may be gone after that. `stays`: where it is
-  /// alone, it looks on for a short while before it leaves it to the laps.
-  [[nodiscard]] bool start(bool stays = false);
+  /// the caller's to deliver. Else the operation may be gone after that.
+  [[nodiscard]] bool start();
+  /// Under the guard, as operation `number` of its communicator; 0: it is not numbered.
+  void count_as_live(std::uint64_t number) noexcept;
+  /// For reports. Can wait until MPI has the request: it then costs no latency.
+  void describe();
   /// When it ends, and its handler is to be called if `deliver`. Here, because by the time a
   /// foreign executor has its turn the engine may be gone.
   void end(bool deliver) {
@@ -49,16 +52,12 @@ class body_operation : public request_operation {
  private:
   /// The body is with MPI. Under the guard.
   virtual void posted() = 0;
-  /// It has not ended, and is about to leave for the laps or a backend.
-  virtual void leave_to_laps() {}
   /// What is to be said of the error that the body has failed with.
   virtual void tell(const failure_text& text) = 0;
 
   [[nodiscard]] any_backend* find_backend();
   void not_begun() noexcept;
   void give_to(any_backend& backend);
-  void count_as_live() noexcept;
-  void describe();
   int post_check(poster& post);
   static void post_checked(request_operation* base) noexcept;
   static bool advance_body(request_operation* base);

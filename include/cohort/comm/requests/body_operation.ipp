@@ -2,13 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 /// \file
-/// Bodies of `comm/requests/body_operation.hpp`, and the operation behind a verb that blocks.
+/// Bodies of `comm/requests/body_operation.hpp`.
 
-#include <cohort/comm/mpi_blocking.hpp>
 #include <cohort/comm/requests/body_operation.hpp>
 #include <cohort/core/log.hpp>
 #include <cohort/core/process.hpp>
-#include <cohort/mpi/layout.hpp>
 #include <cohort/progress/engine.hpp>
 
 #include <atomic>
@@ -19,7 +17,7 @@
 
 namespace cohort::comm::detail {
 
-COHORT_INLINE bool body_operation::start(bool stays) {
+COHORT_INLINE bool body_operation::start() {
   request_source& source = state().source;
   progress::engine& engine = state().engine;
   errc bad = source.usable();
@@ -40,8 +38,7 @@ COHORT_INLINE bool body_operation::start(bool stays) {
   bool has_ended = false;
   {
     const request_source::guard hold(source);
-    count_as_live();
-    const bool is_alone = stays && source.is_quiet();
+    count_as_live(functions_.is_numbered ? state().sequence.next() : 0);
     const bool waits =
         has_agreed && (functions_.is_gated || functions_.keeps_turn || state().queues);
     try {
@@ -59,12 +56,10 @@ COHORT_INLINE bool body_operation::start(bool stays) {
       not_begun();
     posted();
     has_ended = !source.pending(*this) && !waits_for_turn_;
-    if (is_alone && source.pending(*this)) has_ended = source.look_for_end(*this);
-    if (!has_ended || failed()) describe();
+    describe();
   }
   // With something pending another thread's lap may have finished the operation by now.
   if (backend == nullptr && has_ended) return true;
-  if (stays) leave_to_laps();
   if (backend != nullptr) [[unlikely]] {
     give_to(*backend);
   } else {
@@ -121,13 +116,12 @@ COHORT_INLINE void body_operation::give_to(any_backend& backend) {
   backend.start(functions_.call(body_), backend_completion(state().engine, *this));
 }
 
-COHORT_INLINE void body_operation::count_as_live() noexcept {
-  if (functions_.is_numbered) sequence = ++state().sequence;
+COHORT_INLINE void body_operation::count_as_live(std::uint64_t number) noexcept {
+  sequence = number;
   live_on = comm_.state;
   ++live_on->live;
 }
 
-/// What can wait until MPI has the request: it then costs no latency.
 COHORT_INLINE void body_operation::describe() {
   rank = state().data.rank();
   if (functions_.peer != nullptr) peer = functions_.peer(body_);
@@ -228,130 +222,4 @@ COHORT_INLINE void body_operation::no_longer_live(bool deliver) {
   live_on = nullptr;
 }
 
-// ---- what blocks ------------------------------------------------------------------------------
-
-/// It lies on the caller's stack.
-class blocking_operation final : public body_operation {
- public:
-  blocking_operation(communicator_ref comm, const body_functions& functions, void* body)
-      : body_operation(&ended, comm, functions, body, functions.bytes(body)) {}
-
-  /// Starts it and waits. Throws what it has failed with.
-  outcome_of_requests run() {
-    start_and_wait();
-    if (failed()) [[unlikely]]
-      throw std::system_error(error(), why_);
-    return {status, left, message};
-  }
-  /// Throws what MPI's blocking call has said, of the operation of that number.
-  [[noreturn]] void fail_after(int return_code, std::uint64_t number) {
-    sequence = number;
-    fail(mpi::make_error(return_code));
-    end_unposted();
-    throw std::system_error(error(), why_);
-  }
-
- private:
-  using waiting = progress::engine::in_place;
-
-  void start_and_wait() {
-    waiting place(owner(), waiting::on_trouble::stay);
-    place_ = &place;
-    progress::engine& engine = owner();
-    const bool stays =
-        !engine.has_own_thread() && !engine.oversubscribed() && !engine.owes_turn_after_call();
-    if (!stays) place.begin();
-    if (start(stays)) {
-      if (stays) return end(true);
-      engine.complete(this);
-    }
-    place.wait(&is_over, &is_over_);
-  }
-
-  void leave_to_laps() override { place_->begin(); }
-
-  void posted() override {}
-  void tell(const failure_text& text) override { why_ = text.str(); }
-
-  static bool is_over(const void* flag) {
-    return static_cast<const std::atomic<bool>*>(flag)->load(std::memory_order_acquire);
-  }
-  static void ended(progress::operation* base, action what) {
-    auto& self = static_cast<blocking_operation&>(*base);
-    if (what == action::destroy) self.fail(errc::engine_stopped);
-    self.end(what != action::destroy);
-    progress::engine& engine = self.owner();
-    self.is_over_.store(true, std::memory_order_release);  // the operation may be gone then
-    engine.end_wait();
-  }
-
-  waiting* place_ = nullptr;
-  std::atomic<bool> is_over_{false};
-  std::string why_;
-};
-
-[[nodiscard]] COHORT_INLINE outcome_of_requests start_and_wait(communicator_state& on,
-                                                               const body_functions& functions,
-                                                               void* body) {
-  const communicator_ref self{&on, on.generation.load(std::memory_order_relaxed)};
-  return blocking_operation(self, functions, body).run();
-}
-
-/// Whether this thread may stay in a call of MPI.
-[[nodiscard]] COHORT_INLINE bool may_stay(const communicator_state& on) noexcept {
-  progress::engine& engine = on.engine;  // a thread of its own calls MPI too
-  return on.source.usable() == errc{} && !engine.is_in_handler() && !engine.stopped() &&
-         !engine.has_own_thread() && !engine.owes_turn_after_call();
-}
-
-/// By a blocking call of MPI, if this thread may stay there; else it has to be started.
-[[nodiscard]] COHORT_INLINE outcome_of_requests call_mpi(communicator_state& on,
-                                                         const body_functions& functions,
-                                                         void* body) {
-  const bool is_promised = on.backend == on.blocks;  // else there is one rank, which waits for none
-  const bool is_message = functions.block != nullptr && is_promised;
-  const bool has_call = is_message || (functions.call != nullptr && !functions.is_gated);
-  if (!has_call || on.options.checks != checks::local || !may_stay(on) ||
-      functions.check(body, on) != errc{}) {
-    return start_and_wait(on, functions, body);
-  }
-  outcome_of_requests seen{{}, MPI_REQUEST_NULL, MPI_MESSAGE_NULL};
-  std::uint64_t number = 0;
-  int return_code = MPI_SUCCESS;
-  if (is_message) {
-    if (functions.bytes(body) <= mpi::max_int_count) {
-      const request_source::guard hold(on.source);
-      if (on.source.is_quiet()) number = ++on.sequence;
-    }
-    if (number == 0) return start_and_wait(on, functions, body);
-    return_code = functions.block(body, on.plain.data, seen.status);
-  } else {
-    const collective_call call = functions.call(body);
-    {
-      const request_source::guard hold(on.source);
-      if (!on.queues && (is_promised || on.source.is_quiet()) && on.blocks->takes(call)) {
-        number = ++on.sequence;
-        if (is_promised) on.by_backend.add(functions.bytes(body));
-      }
-    }
-    if (number == 0) return start_and_wait(on, functions, body);
-    const mpi::lock calls(!is_promised);
-    return_code = on.blocks->run(call);
-  }
-  if (return_code == MPI_SUCCESS) [[likely]]
-    return seen;
-  const communicator_ref self{&on, on.generation.load(std::memory_order_relaxed)};
-  blocking_operation(self, functions, body).fail_after(return_code, number);
-}
-
 }  // namespace cohort::comm::detail
-
-namespace cohort::comm {
-
-COHORT_INLINE outcome_of_requests communicator_state::run(const body_functions& functions,
-                                                          void* body) {
-  return blocks != nullptr ? detail::call_mpi(*this, functions, body)
-                           : detail::start_and_wait(*this, functions, body);
-}
-
-}  // namespace cohort::comm

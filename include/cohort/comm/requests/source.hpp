@@ -138,14 +138,24 @@ class look_hooks {
     counts_.count_pending(1);
   }
   /// Calls `hook.at_tick()` at the engine's ticks until it is forgotten.
-  void watch(look_hook& hook) { watching_.push_back(&hook); }
+  void watch(look_hook& hook) {
+    watching_.push_back(&hook);
+    count();
+  }
   /// Calls `hook.at_every_look()` until it is forgotten.
-  void look_always(look_hook& hook) { always_.push_back(&hook); }
-  [[nodiscard]] bool has_hooks() const noexcept { return !watching_.empty() || !always_.empty(); }
+  void look_always(look_hook& hook) {
+    always_.push_back(&hook);
+    count();
+  }
+  /// Without the lock too.
+  [[nodiscard]] bool has_hooks() const noexcept {
+    return has_hooks_.load(std::memory_order_relaxed);
+  }
   /// Neither at a look nor at a tick any more.
   void forget(look_hook& hook) noexcept {
     std::erase(watching_, &hook);
     std::erase(always_, &hook);
+    count();
     if (!hook.waits_) return;
     look_hook* before = nullptr;
     for (look_hook* at = first_; at != &hook; at = at->next_) before = at;
@@ -191,8 +201,13 @@ class look_hooks {
   }
 
  private:
+  void count() noexcept {
+    has_hooks_.store(!watching_.empty() || !always_.empty(), std::memory_order_relaxed);
+  }
+
   request_counts& counts_;
-  look_hook* first_ = nullptr;  // in order of registration
+  std::atomic<bool> has_hooks_{false};  // that watch, or look always
+  look_hook* first_ = nullptr;          // in order of registration
   look_hook* last_ = nullptr;
   look_hook* last_due_ = nullptr;  // of those that this look calls
   std::vector<look_hook*> watching_;
@@ -278,7 +293,8 @@ class request_source : public progress::polled_source,
   /// Holds the lock that posting and looking need.
   class guard {
    public:
-    explicit guard(request_source& source) : lock_(source.lock_), owns_(lock_.acquire()) {}
+    explicit guard(request_source& source, bool takes = true)
+        : lock_(source.lock_), owns_(takes && lock_.acquire()) {}
     ~guard() { lock_.release(owns_); }
     guard(const guard&) = delete;
     guard& operator=(const guard&) = delete;
@@ -291,17 +307,22 @@ class request_source : public progress::polled_source,
   [[nodiscard]] progress::engine& engine() const noexcept { return engine_; }
 
   /// What stands in the way of calling MPI from this thread now; `errc{}` if nothing does.
-  [[nodiscard]] errc usable() const noexcept;
-
-  // With the guard held:
-  /// Whether nothing is in flight on this loop or waits to be delivered, and nothing is open that
-  /// others may ask.
-  [[nodiscard]] bool is_quiet() const noexcept {
-    return idle() == 0 && !has_hooks() && engine_.pending() == 0 && !engine_.has_handed_in();
+  [[nodiscard, gnu::always_inline]] errc usable() const noexcept {
+    return mpi::running() && !lock_.is_wrong_thread() ? errc{} : why_not_usable();
   }
+
+  /// Whether nothing is in flight on this loop or waits to be delivered, and nothing is open that
+  /// others may ask. True of a moment, where another thread may start something and no guard is
+  /// held.
+  [[nodiscard, gnu::always_inline]] bool is_quiet() {
+    return idle() == 0 && !has_hooks() && engine_.is_quiet();
+  }
+  // With the guard held:
   /// Looks for a short while, where it was quiet before `op` was posted. Whether that has ended;
   /// nobody else is told.
   [[nodiscard]] bool look_for_end(const request_operation& op);
+  /// The same of a request that no operation has. `return_code`: what MPI says of it.
+  [[nodiscard]] bool look_for_end(MPI_Request& request, MPI_Status& status, int& return_code);
   /// The operations that make communicators and wait for their turn, without a request.
   [[nodiscard]] std::vector<request_operation*> waiting_creations() const;
   /// Leaves to MPI, for good, the requests of the operations with this stage function that `give`
@@ -374,6 +395,7 @@ class request_source : public progress::polled_source,
  private:
   inline void shutdown() override { bell_.close(engine_); }  // the engine ends the operations
   std::size_t test_all(progress::ready_queue& ready);
+  [[nodiscard]] errc why_not_usable() const noexcept;
   void finish(request_operation& op, progress::ready_queue& ready);
   void fail_everything(std::error_code why, progress::ready_queue& ready);
   void leave_optional();
@@ -386,6 +408,7 @@ class request_source : public progress::polled_source,
   std::vector<std::unique_ptr<communicator_state>> states_;
   std::vector<communicator_state*> free_states_;
   source_bell bell_;
+  static constexpr unsigned most_looks = 100;  // of `look_for_end`: some microseconds
 };
 
 }  // namespace cohort::comm

@@ -74,13 +74,9 @@ COHORT_INLINE request_source::~request_source() {
   states_.clear();  // they use what is declared after them
 }
 
-COHORT_INLINE errc request_source::usable() const noexcept {
-  if (!mpi::running()) [[unlikely]] {
-    return mpi::initialized() ? errc::finalized : errc::not_initialized;
-  }
-  if (lock_.is_wrong_thread()) [[unlikely]]
-    return errc::wrong_thread;
-  return errc{};
+COHORT_INLINE errc request_source::why_not_usable() const noexcept {
+  if (mpi::running()) return errc::wrong_thread;
+  return mpi::initialized() ? errc::finalized : errc::not_initialized;
 }
 
 // ---- looking ---------------------------------------------------------------------------------
@@ -113,7 +109,6 @@ COHORT_INLINE std::size_t request_source::test_all(progress::ready_queue& ready)
 }
 
 COHORT_INLINE bool request_source::look_for_end(const request_operation& op) {
-  constexpr unsigned most_looks = 100;  // some microseconds
   progress::ready_queue ended;
   std::size_t found = 0;
   unsigned looks = 0;
@@ -133,6 +128,19 @@ COHORT_INLINE bool request_source::look_for_end(const request_operation& op) {
     }
   }
   engine_.count_looks(looks, found);
+  return has_ended;
+}
+
+COHORT_INLINE bool request_source::look_for_end(MPI_Request& request, MPI_Status& status,
+                                                int& return_code) {
+  int is_complete = 0;
+  unsigned looks = 0;
+  do {
+    ++looks;
+    return_code = MPI_Test(&request, &is_complete, &status);
+  } while (is_complete == 0 && return_code == MPI_SUCCESS && looks < most_looks);
+  const bool has_ended = is_complete != 0 || return_code != MPI_SUCCESS;
+  engine_.count_looks(looks, has_ended ? 1 : 0);
   return has_ended;
 }
 

@@ -89,7 +89,13 @@ namespace cohort::progress {
 /// Written by one thread at a time, so that no read-modify-write is needed; read by any.
 class relaxed_counter {
  public:
-  void add(std::uint64_t n) noexcept { value_.store(get() + n, std::memory_order_relaxed); }
+  void add(std::uint64_t n) noexcept { set(get() + n); }
+  void set(std::uint64_t value) noexcept { value_.store(value, std::memory_order_relaxed); }
+  /// Counts one more; which number that is.
+  std::uint64_t next() noexcept {
+    add(1);
+    return get();
+  }
   [[nodiscard]] std::uint64_t get() const noexcept {
     return value_.load(std::memory_order_relaxed);
   }
