@@ -24,6 +24,7 @@
 namespace cohort::comm {
 
 class communicator_state;
+class late_operation;
 class request_operation;
 
 /// Data that lies in many places: it is written where a backend asks for it, and results are taken
@@ -41,6 +42,8 @@ class scattered_data {
 /// Ends one operation that a backend has taken, from any thread, exactly once.
 class backend_completion {
  public:
+  /// Of none: not to be called.
+  backend_completion() noexcept = default;
   backend_completion(progress::engine& engine, request_operation& op) noexcept
       : engine_(&engine), op_(&op) {}
 
@@ -51,8 +54,15 @@ class backend_completion {
   [[nodiscard]] bool is_of(const request_operation& op) const noexcept { return op_ == &op; }
 
  private:
-  progress::engine* engine_;
-  request_operation* op_;
+  progress::engine* engine_ = nullptr;
+  request_operation* op_ = nullptr;
+};
+
+/// What has become of a call that a backend was to do at once.
+enum class backend_run : std::uint8_t {
+  not_begun,  ///< nothing
+  begun,      ///< it goes on, as if it had been started, and completes the operation
+  ended       ///< nobody is told
 };
 
 /// Does collectives in place of MPI.
@@ -75,6 +85,12 @@ class any_backend {
   virtual ~any_backend() = default;
   [[nodiscard]] virtual bool takes(const collective_call& call) noexcept = 0;
   virtual void start(const collective_call& call, backend_completion done) = 0;
+  /// Does a call that it takes if that is a matter of some microseconds and of this thread, where
+  /// it has nothing else to do (`backend_run run(call, late_operation&, std::error_code&)`). Where
+  /// that is not over by then, `op` is made. With the locks of MPI's source held.
+  [[nodiscard]] virtual backend_run run(const collective_call&, late_operation&, std::error_code&) {
+    return backend_run::not_begun;
+  }
   [[nodiscard]] virtual bool takes_scattered() const noexcept { return false; }
   /// What ranks compare where they are to have the same: its `name()`, of which 8 letters count,
   /// and which is empty where it takes nothing; "unnamed" where it has none.
@@ -95,6 +111,14 @@ class backend_holder final : public any_backend {
   bool takes(const collective_call& call) noexcept override { return backend_.takes(call); }
   void start(const collective_call& call, backend_completion done) override {
     backend_.start(call, done);
+  }
+  [[nodiscard]] backend_run run(const collective_call& call, late_operation& op,
+                                std::error_code& error) override {
+    if constexpr (requires { backend_.run(call, op, error); }) {
+      return backend_.run(call, op, error);
+    } else {
+      return any_backend::run(call, op, error);
+    }
   }
   [[nodiscard]] bool takes_scattered() const noexcept override {
     if constexpr (requires { backend_.takes_scattered(); }) {

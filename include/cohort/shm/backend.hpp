@@ -88,6 +88,8 @@ class backend {
 
   [[nodiscard]] bool takes(const comm::collective_call& call) const noexcept;
   void start(const comm::collective_call& call, comm::backend_completion done) const;
+  [[nodiscard]] comm::backend_run run(const comm::collective_call& call, comm::late_operation& op,
+                                      std::error_code& error) const;
   bool forget(const comm::request_operation& op) const noexcept;
   bool leave() const noexcept;
   /// Packs go straight into the segment.

@@ -5,13 +5,14 @@
 /// What a verb does that blocks: `communicator_state::run`.
 ///
 /// 1. By promise, or where there is one rank, MPI's blocking call does it.
-/// 2. Else, where nothing is in flight or open, and no backend takes it, MPI is given it and is
-///    asked for a short while. Most calls end so, with nothing made for them but their request.
+/// 2. Else, where nothing is in flight or open, MPI is given it and is asked for a short while, or
+///    the backend looks as long. Most calls end so, with nothing made for them.
 /// 3. What has not ended then, or had no such chance, becomes an operation, and this thread waits
 ///    for it as for any other: in laps of the engine, in the loop, or for another thread.
 
 #include <cohort/comm/mpi_blocking.hpp>
 #include <cohort/comm/requests/body_operation.ipp>
+#include <cohort/comm/requests/list.ipp>
 #include <cohort/mpi/layout.hpp>
 #include <cohort/progress/engine.hpp>
 
@@ -160,7 +161,7 @@ class blocking_call final : late_operation {
       : on_(on), functions_(functions), body_(body), seen_(seen) {}
 
   void run(bool may_stay) {
-    if (may_stay && by_request()) [[likely]] {
+    if (may_stay && at_once()) [[likely]] {
       if (operation_) go_on();
     } else {
       run_operation();
@@ -168,16 +169,20 @@ class blocking_call final : late_operation {
   }
 
  private:
-  /// Nonblocking, if nothing else is in flight. True: it has ended, or there is an operation.
-  bool by_request() {
+  /// If nothing else is in flight. True: it has ended, or there is an operation.
+  bool at_once() {
     const bool waits = functions_.agreed != nullptr &&
                        (functions_.is_gated || functions_.keeps_turn || on_.queues);
     if (waits || on_.engine.oversubscribed()) return false;
     const request_source::guard hold(on_.source);
-    const bool is_for_backend = functions_.call != nullptr &&
-                                (on_.backend != nullptr || on_.choosing != backend_choosing::over);
-    if (is_for_backend || !on_.source.is_quiet()) return false;
+    if (!on_.source.is_quiet()) return false;
+    if (functions_.call != nullptr && on_.choosing != backend_choosing::over) return false;
     if (functions_.is_numbered) number_ = on_.sequence.next();
+    if (functions_.call != nullptr && on_.backend != nullptr && !functions_.is_gated &&
+        on_.options.checks != checks::cross_rank) {
+      const collective_call call = functions_.call(body_);
+      if (on_.backend->takes(call)) return by_backend(call);
+    }
     try {
       const int return_code = post_and_look();
       if (return_code != MPI_SUCCESS) [[unlikely]]
@@ -188,6 +193,20 @@ class blocking_call final : late_operation {
     }
     if (operation_) [[unlikely]]
       look_on();
+    return true;
+  }
+  /// The same. With the guard held.
+  bool by_backend(const collective_call& call) {
+    std::error_code error;
+    const auto begun = on_.backend->run(call, *this, error);
+    if (begun == backend_run::not_begun) {
+      if (functions_.is_numbered) on_.sequence.set(number_ - 1);
+      return false;
+    }
+    on_.by_backend.add(functions_.bytes(body_));
+    has_ended_ = begun == backend_run::ended;
+    if (error) get().fail(error);
+    if (operation_) operation_->describe();
     return true;
   }
   [[gnu::noinline]] void look_on() {

@@ -119,6 +119,12 @@ COHORT_INLINE void backend::start(const comm::collective_call& call,
   plane_->start(call, done);
 }
 
+COHORT_INLINE comm::backend_run backend::run(const comm::collective_call& call,
+                                             comm::late_operation& op,
+                                             std::error_code& error) const {
+  return plane_->run(call, op, error);
+}
+
 namespace detail {
 
 template <std::same_as<communicator> Communicator>

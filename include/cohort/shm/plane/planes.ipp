@@ -156,6 +156,47 @@ class plane {
     if (to_rouse) to_rouse->late.rouse();
     engine.started();
   }
+  /// See comm::any_backend.
+  comm::backend_run run(const comm::collective_call& call, comm::late_operation& op,
+                        std::error_code& error) {
+    constexpr std::size_t most_bytes = 16 * 1024;
+    constexpr unsigned most_looks = 100;
+    const std::size_t size = block_size(call.type);
+    if (talks() || call.count * size > most_bytes) return comm::backend_run::not_begun;
+    const reducer reduce = is_reduction(call.kind) ? reducer(call.type, call.op) : reducer();
+    bool has_ended = false;
+    bool rouses = false;
+    std::uint64_t looks = 0;
+    {
+      const std::lock_guard hold(planes_->mutex);
+      if (broken_ || planes_->pending.load(std::memory_order_relaxed) != 0)
+        return comm::backend_run::not_begun;
+      try {
+        planes_->make_room(0);
+        sequences_[call.order].push(call, size, reduce, {});
+      } catch (...) {  // `start` says so
+        return comm::backend_run::not_begun;
+      }
+      planes_->late.looked();
+      std::vector<ended_call>& ended = planes_->ended;
+      while (ended.empty() && looks != most_looks) {
+        ++looks;
+        advance(ended, false);
+      }
+      has_ended = !ended.empty();
+      if (has_ended) {
+        error = ended.front().error;
+        ended.clear();
+      } else {
+        sequences_[call.order].tell(comm::backend_completion(engine_, op.get()));
+        rouses = planes_->began(call.count * size) && planes_->late.sleeps();
+      }
+    }
+    engine_.count_looks(static_cast<unsigned>(looks), has_ended ? 1 : 0);
+    if (error) planes_->log_told();
+    if (rouses) planes_->late.rouse();
+    return has_ended ? comm::backend_run::ended : comm::backend_run::begun;
+  }
   bool forget(const comm::request_operation& op) noexcept {
     const std::lock_guard hold(planes_->mutex);
     for (sequence& each : sequences_) {

@@ -96,6 +96,8 @@ class sequence {
   /// them even if this rank then blocks in something else.
   void push(const comm::collective_call& call, std::size_t size, const reducer& reduce,
             comm::backend_completion done);
+  /// Whom to tell of the end of the call that was pushed last.
+  void tell(comm::backend_completion done) noexcept { calls_.back().done = done; }
   /// At most one step of each kind. Returns how many; the call that ended, if any, goes to `ended`,
   /// which has room for it. `aside`: outside the looks of the engine, so only what touches nothing
   /// but buffers. Else, where there are more nodes, it calls MPI.
