@@ -189,6 +189,50 @@ TEST_CASE("what else is in flight goes on while a call blocks", "[blocking]") {
   CHECK(x[999] == world.size());
 }
 
+TEST_CASE("a call that is not over soon goes on as any other operation", "[blocking]") {
+  using namespace blocking_test;
+  asio::io_context io;
+  for (const auto choice :
+       {backend_choice::environment, backend_choice::mpi, backend_choice::mpi_blocking}) {
+    const communicator world(io, {.backend = choice});
+    int sum = 0;
+    for (int i = 0; i < 10; ++i) {  // a backend is chosen meanwhile
+      sum = 1;
+      cohort::all_reduce(world, sum, op::sum, blocking);
+    }
+    const auto operations = [&] { return static_cast<int>(world.stats().operations); };
+    const int before = operations();
+    // The others call only when a handler on rank 0 has run, which waits in its own call for them.
+    int go = 0;
+    int expected = 2;
+    if (choice == backend_choice::mpi_blocking) {  // rank 0 would be in MPI
+      expected = 1;
+    } else if (world.rank() == 0) {
+      expected = world.size();
+      asio::post(io, [&] {
+        for (int rank = 1; rank < world.size(); ++rank) {
+          cohort::send(world, go, rank, 1, asio::detached);
+        }
+      });
+    } else {
+      static_cast<void>(cohort::recv(world, go, 0, 1, blocking));
+    }
+    sum = 1;
+    cohort::all_reduce(world, sum, op::sum, blocking);
+    CHECK(sum == world.size());
+    CHECK(operations() - before == expected);
+
+    const communicator alone(io, MPI_COMM_SELF, {.backend = backend_choice::mpi});
+    const int out = world.rank();
+    int in = -1;
+    asio::post(io, [&] { cohort::send(alone, out, 0, 2, asio::detached); });
+    CHECK(cohort::recv(alone, in, 0, 2, blocking).count<int>() == 1);
+    CHECK(in == out);
+    CHECK(alone.stats().operations == 2);
+    cohort::barrier(world, blocking);
+  }
+}
+
 TEST_CASE("calls that end at once give the loop a turn now and then", "[blocking]") {
   using namespace blocking_test;
   asio::io_context io;

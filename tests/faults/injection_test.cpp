@@ -253,6 +253,58 @@ TEST_CASE("a persistent batch makes its requests once") {
   CHECK(faults::calls("MPI_Request_free") == 2);
 }
 
+TEST_CASE("a message that blocks and fails says so, and the next one comes") {
+  fixture on;
+  for (const std::string function : {"MPI_Isend", "MPI_Test"}) {
+    CAPTURE(function);
+    faults::fail_next(function, MPI_ERR_OTHER);
+    std::error_code code;
+    std::string text;
+    try {
+      cohort::send(on.self, seven, 0, 1, cohort::blocking);
+    } catch (const std::system_error& problem) {
+      code = problem.code();
+      text = problem.what();
+    }
+    CHECK(code == mpi_error(MPI_ERR_OTHER));
+    const std::string number = std::to_string(on.self.stats().operations);
+    CHECK(text.find("rank 0: send #" + number) != std::string::npos);
+    CHECK(text.find("destination=0, tag=1") != std::string::npos);
+    CHECK(on.self.last_failure().code == code);
+    CHECK(cohort::use_engine(on.io).pending() == 0);
+    if (function == "MPI_Isend") cohort::send(on.self, seven, 0, 1, cohort::blocking);
+    int in = 0;  // where only MPI_Test has failed the message has been sent
+    CHECK(cohort::recv(on.self, in, 0, 1, cohort::blocking).count<int>() == 1);
+    CHECK(in == 7);
+  }
+}
+
+TEST_CASE("a promised message is MPI's blocking call if nothing else is pending") {
+  fixture on;
+  const communicator promised(on.io, MPI_COMM_SELF,
+                              {.backend = cohort::backend_choice::mpi_blocking});
+  int in = 0;
+  int other = 0;
+  const auto receive_one = [&] {
+    MPI_Request request = MPI_REQUEST_NULL;
+    PMPI_Isend(&seven, 1, MPI_INT, 0, 1, promised.native(), &request);
+    in = 0;
+    static_cast<void>(cohort::recv(promised, in, 0, 1, cohort::blocking));
+    CHECK(in == 7);
+    PMPI_Wait(&request, MPI_STATUS_IGNORE);
+    return faults::calls("MPI_Recv");
+  };
+  CHECK(receive_one() == 1);
+  outcome pending;
+  cohort::recv(on.self, other, 0, 2, pending.handler());
+  CHECK(receive_one() == 1);
+  cohort::send(on.self, seven, 0, 2, cohort::blocking);
+  on.run();
+  CHECK(pending.calls == 1);
+  CHECK(other == 7);
+  CHECK(receive_one() == 2);
+}
+
 TEST_CASE("a collective of one rank that blocks is MPI's blocking call") {
   fixture on;
   int value = 7;
