@@ -39,14 +39,14 @@ per_chunk() {
 
 printf '%-20s %16s %16s %8s\n' "instructions" "header-only" compiled ratio
 while read -r short long program words; do
-  # shellcheck disable=SC2086  # they are words
-  whole=$(per_chunk header_only "$short" "$long" "$program" $words)
-  # shellcheck disable=SC2086
-  once=$(per_chunk compiled "$short" "$long" "$program" $words)
+  arguments=()
+  eval "arguments=($words)"
+  whole=$(per_chunk header_only "$short" "$long" "$program" "${arguments[@]}")
+  once=$(per_chunk compiled "$short" "$long" "$program" "${arguments[@]}")
   awk -v p="$program" -v h="$whole" -v c="$once" \
     'BEGIN { printf "%-20s %16d %16d %8.3f\n", p, h, c, c / h }'
 done <<'ROWS'
-10 30 bench_latency --chunks --small-only
+10 30 bench_latency --chunks --only '8 B'
 10 30 bench_negotiation --chunks --rounds 50
 5 15 bench_fusion --turns --only packs
 ROWS

@@ -15,15 +15,18 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <functional>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace {
 
 struct options {
   std::string level = "serialized";
   int chunks = 300;
-  bool small_only = false;
-  bool halo_only = false;
+  std::vector<std::string> only;
 };
 
 using measure = std::function<asio::awaitable<double>(std::vector<double>&, int)>;
@@ -38,11 +41,14 @@ asio::awaitable<double> ready(double value) { co_return value; }
 
 class contest {
  public:
-  contest(const cohort::communicator& world, bench::core_distance& distance)
-      : world_(world), distance_(distance) {}
+  /// With `only`: those whose title contains one of these.
+  contest(const cohort::communicator& world, bench::core_distance& distance,
+          std::vector<std::string> only)
+      : world_(world), distance_(distance), only_(std::move(only)) {}
 
   asio::awaitable<void> run(const std::string& title, std::vector<competitor> competitors,
                             std::size_t elements, int rounds, int chunks) {
+    if (!is_wanted(title)) co_return;
     std::vector<double> buffer(elements, 1.0);
     std::vector<std::vector<double>> times(competitors.size());
     std::vector<bool> far;
@@ -60,6 +66,11 @@ class contest {
   }
 
  private:
+  [[nodiscard]] bool is_wanted(const std::string& title) const {
+    return only_.empty() || std::any_of(only_.begin(), only_.end(), [&](const std::string& part) {
+             return title.find(part) != std::string::npos;
+           });
+  }
   static void report(const std::string& title, const std::vector<competitor>& competitors,
                      const std::vector<std::vector<double>>& times, const std::vector<bool>& far) {
     std::printf("%s: %s, median %.0f ns, p99 %.0f ns; %zu chunks, %zu with far cores\n",
@@ -77,6 +88,7 @@ class contest {
 
   cohort::communicator world_;
   bench::core_distance& distance_;
+  std::vector<std::string> only_;
 };
 
 /// 6 messages of 8 KiB each way between two ranks.
@@ -124,8 +136,7 @@ asio::awaitable<void> measure_all(cohort::communicator world, bench::core_distan
   const bool crowded =
       static_cast<unsigned>(world.size()) > std::max(std::thread::hardware_concurrency(), 1U);
   const bool single = cohort::mpi::level() == cohort::thread_level::single;
-  contest race(world, distance);
-  if (chosen.halo_only) co_return co_await measure_halo(world, race, chosen.chunks);
+  contest race(world, distance, chosen.only);
 
   const competitor iallreduce{"MPI_Iallreduce + MPI_Wait", raw(raw_mpi::all_reduce), 0};
   const competitor co_awaited{"co_await", awaited(with_cohort::await_all_reduce),
@@ -172,7 +183,7 @@ asio::awaitable<void> measure_all(cohort::communicator world, bench::core_distan
     return race.run(title, all, elements, rounds, chunks);
   };
   co_await all_block("blocking all_reduce 8 B", 1, crowded ? 200 : 1000, 1.1, chosen.chunks);
-  if (chosen.small_only || crowded) co_return;
+  if (crowded) co_return;
 
   if (world.size() == 2) {
     std::vector<competitor> pair;
@@ -210,8 +221,7 @@ int main(int argc, char** argv) {
   app.add_option("--level", chosen.level, "thread level")
       ->check(CLI::IsMember({"single", "serialized", "multiple"}));
   app.add_option("--chunks", chosen.chunks, "chunks of the small messages; a third for the others");
-  app.add_flag("--small-only", chosen.small_only, "only the all_reduce of 8 B");
-  app.add_flag("--halo-only", chosen.halo_only, "only the halo, of 2 ranks");
+  app.add_option("--only", chosen.only, "only titles that contain this: \"8 B\", halo, 1 MiB");
   CLI11_PARSE(app, argc, argv);
 
   const auto level = chosen.level == "single"     ? cohort::thread_level::single

@@ -69,6 +69,8 @@ TEST_CASE("a communicator chooses shared memory where the file that makes it inc
   asio::io_context io;
   const communicator here = made_afterwards(io, backend_choice::automatic);
   const communicator elsewhere = made_elsewhere(io, backend_choice::automatic);
+  const cohort::log::capture log;
+  cohort::log::set_threshold(cohort::log::level::info);
   while (here.size() > 1 && here.stats().backend.empty()) {
     cohort::barrier(here, cohort::blocking);
     cohort::barrier(elsewhere, cohort::blocking);
@@ -76,6 +78,9 @@ TEST_CASE("a communicator chooses shared memory where the file that makes it inc
   CHECK(here.stats().backend == expected(here));
   for (int i = 0; i < 100; ++i) cohort::barrier(elsewhere, cohort::blocking);
   CHECK(elsewhere.stats().backend.empty());
+  cohort::log::set_threshold(cohort::log::level::warning);
+  const bool tells = elsewhere.rank() == 0 && elsewhere.size() > 1;
+  CHECK(log.contains("does not include <cohort/shm.hpp>") == tells);
 }
 
 TEST_CASE("who asks for shared memory where it is not included hears of it", "[shm]") {

@@ -11,6 +11,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <new>
+#include <string>
+#include <string_view>
 #include <utility>
 
 namespace cohort::comm {
@@ -36,6 +39,14 @@ inline constexpr std::uint64_t collectives_before_opening = 16;
 /// And how many it begins while it asks whether the other ranks have come, too.
 inline constexpr std::uint64_t collectives_of_patience = 10'000;
 
+/// On rank 0, of a communicator that opens none.
+inline void log_unopened(log::level severity, const communicator_state& of, std::string_view what) {
+  log::write(severity, "communicator of " + std::to_string(of.data.size()) +
+                           " ranks: " + std::string(what) +
+                           ", and the file that constructs it does not include "
+                           "<cohort/shm.hpp>; goes through MPI");
+}
+
 }  // namespace detail
 
 COHORT_INLINE void communicator_state::choose_backend() {
@@ -43,6 +54,12 @@ COHORT_INLINE void communicator_state::choose_backend() {
   if (choosing == backend_choosing::ahead) {
     if (collectives != detail::collectives_before_opening) return;
     choosing = backend_choosing::over;
+    if (opening == nullptr && data.rank() == 0 && !has_staged_verbs.load()) {
+      try {
+        detail::log_unopened(log::level::info, *this, "might share memory");
+      } catch (const std::bad_alloc&) {  // a line is missing
+      }
+    }
     if (!chooses_backend(*this)) return;
     choosing = backend_choosing::under_way;
     opening->begin(*this);

@@ -6,6 +6,7 @@
 /// `comm/requests/source.hpp`.
 
 #include <cohort/comm/creation.hpp>
+#include <cohort/comm/detail/backend_opening.ipp>
 #include <cohort/comm/mpi_blocking.hpp>
 #include <cohort/comm/operation.hpp>
 #include <cohort/comm/requests/source.hpp>
@@ -344,9 +345,7 @@ communicator::communicator(Context& io, MPI_Comm original, const communicator_op
     opening->open_over_nodes(*made.state());
   } else if (made.rank() == 0 && (resolved.backend == backend_choice::shm ||
                                   resolved.backend == backend_choice::hierarchical)) {
-    log::write(log::level::warning,
-               "communicator: shared memory was asked for, and the file that constructs it does "
-               "not include <cohort/shm.hpp>; goes through MPI");
+    comm::detail::log_unopened(log::level::warning, *made.state(), "is to share memory");
   }
   std::swap(state_, made.state_);
 }
