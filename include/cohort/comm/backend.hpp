@@ -62,7 +62,7 @@ class backend_completion {
 enum class backend_run : std::uint8_t {
   not_begun,  ///< nothing
   begun,      ///< it goes on, as if it had been started, and completes the operation
-  ended       ///< nobody is told
+  ended       ///< the caller has the result, and no operation is completed
 };
 
 /// Does collectives in place of MPI.
@@ -85,9 +85,12 @@ class any_backend {
   virtual ~any_backend() = default;
   [[nodiscard]] virtual bool takes(const collective_call& call) noexcept = 0;
   virtual void start(const collective_call& call, backend_completion done) = 0;
-  /// Does a call that it takes if that is a matter of some microseconds and of this thread, where
-  /// it has nothing else to do (`backend_run run(call, late_operation&, std::error_code&)`). Where
-  /// that is not over by then, `op` is made. With the locks of MPI's source held.
+  static constexpr std::size_t most_bytes_at_once = 16 * 1024;
+  /// Begins a call of at most `most_bytes_at_once` that it takes, and looks for its end for some
+  /// microseconds, for a thread that blocks in it; only where it has nothing else to do
+  /// (`backend_run run(call, late_operation& op, std::error_code& error)`). `error` is set only if
+  /// the call has ended, and if it has not, the backend completes `op.get()` later. Throws only
+  /// before it has begun. With the locks of MPI's source held.
   [[nodiscard]] virtual backend_run run(const collective_call&, late_operation&, std::error_code&) {
     return backend_run::not_begun;
   }

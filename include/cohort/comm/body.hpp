@@ -214,6 +214,8 @@ struct outcome_of_requests {
 /// that a body remembers. A body may also have
 /// - `int peer() const`, for reports,
 /// - `collective_call call() const`, if a backend may take it,
+/// - `int block(MPI_Comm, MPI_Status&)`, which does all of it by a blocking call of MPI: with
+///   `checks::local` its `post` adds one request then,
 /// - `std::array<std::int64_t, 4> agreed() const`, values that must be equal on all ranks, or
 ///   `argument_check::any_value` where this rank has none,
 /// - `void begin(poster&, argument_check*)` and `gated`: its data come later. `begin` is called
@@ -375,8 +377,7 @@ struct result_of<void(std::error_code, Values...)> : progress::value_of<Values..
 template <class Result, class Body>
 Result run_blocking(const communicator& comm, Body& body) {
   if (!comm) throw error(errc::invalid_communicator, Body::name);
-  communicator_base& on = *comm.base();
-  const outcome_of_requests seen = on.run(functions_of<Body>, &body, body.check(on) == errc{});
+  const outcome_of_requests seen = comm.base()->run(functions_of<Body>, &body);
   return progress::shaped(body.finish({}, seen));
 }
 

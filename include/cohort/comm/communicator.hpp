@@ -83,8 +83,7 @@ class communicator_base {
   virtual void replace_backend(std::shared_ptr<any_backend> by) noexcept = 0;
 
   /// Does what `body` says, and waits for it. Throws what `cohort::blocking` throws.
-  /// `is_right`: the body's `check` has found nothing.
-  virtual outcome_of_requests run(const body_functions& functions, void* body, bool is_right) = 0;
+  virtual outcome_of_requests run(const body_functions& functions, void* body) = 0;
 
   // For a `poster`.
   virtual void add(MPI_Request request, request_operation& op) = 0;

@@ -28,7 +28,8 @@ class mpi_blocking;  // comm/mpi_blocking.hpp
 class cross_rank_check;
 class doorbells;
 
-/// What goes one of the ways that data can go, while others read it.
+/// Counts the operations, and their bytes, that go one way: through a backend, say. Other threads
+/// may read it meanwhile.
 class path_counters {
  public:
   void add(std::size_t moved) noexcept {
@@ -74,7 +75,8 @@ class communicator_state final : public communicator_base {
   std::shared_ptr<const doorbells> bells;    ///< of the communicator this one was derived from
   std::vector<int> bell_ranks;               ///< this one's ranks there; empty: the same
 
-  // Guarded by the source's guard, but for blocking calls of MPI: see `blocking_call::count`.
+  // Guarded by the source's guard, but for blocking calls of MPI: see
+  // detail::count_blocking_call.
   progress::relaxed_counter sequence;  ///< of operations
   path_counters by_backend;            ///< a part of these
   // Guarded by the source's guard.
@@ -110,8 +112,7 @@ class communicator_state final : public communicator_base {
   [[nodiscard]] COHORT_INLINE failure last_failure() const override;
   [[nodiscard]] bool is_inter() const override { return data.is_inter(); }
   void look() override { engine.look(); }
-  COHORT_INLINE outcome_of_requests run(const body_functions& functions, void* body,
-                                        bool is_right) override;
+  COHORT_INLINE outcome_of_requests run(const body_functions& functions, void* body) override;
   void add(MPI_Request request, request_operation& op) override { source.add(request, op); }
   void add_probe(int from, int tag, probe_kind kind, request_operation& op) override {
     source.add_probe(from, tag, data.native(), kind, op);

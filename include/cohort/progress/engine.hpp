@@ -90,7 +90,7 @@ class engine : public asio::execution_context::service {
   /// A source calls this when an operation has been added to it: the loop enters the engine soon.
   /// Inside a lap it costs nothing.
   void started() {
-    is_disturbed_.store(true, std::memory_order_relaxed);
+    is_disturbed_.store(true, std::memory_order_release);
     if (lapping_ == this) {
       ++events_;
     } else if (auto rises = sleep_.wake()) {
@@ -182,8 +182,9 @@ class engine : public asio::execution_context::service {
   [[nodiscard]] bool may_do_without_lap() const noexcept {
     return !has_own_thread() && !stopped() && !is_run_elsewhere();
   }
-  /// Whether it may, and nothing is pending or waits for a lap, to be delivered. Looks closely only
-  /// if there was a start or a lap since that was so.
+  /// Whether such a call may, and nothing is pending, or has ended and waits to be delivered. The
+  /// answer yes is kept until something is started, a lap is made, a `progress_thread` begins or
+  /// ends, or the context ends: then it costs two loads.
   [[nodiscard]] bool is_quiet() {
     return !handed_in_.has_any() &&
            (!is_disturbed_.load(std::memory_order_relaxed) || !finds_disturbance());
@@ -285,7 +286,7 @@ class engine : public asio::execution_context::service {
   std::atomic<std::uint32_t> in_place_turns_{0};
   std::atomic<unsigned> sleepers_{0};  // that wait for one
   std::atomic<unsigned> calls_without_turn_{0};
-  std::atomic<bool> is_disturbed_{true};  // perhaps: see is_quiet
+  std::atomic<bool> is_disturbed_{true};  // false: see is_quiet, whose answer is kept
 
   relaxed_counter laps_;
   std::atomic<std::uint64_t> rings_{0};

@@ -308,7 +308,7 @@ COHORT_INLINE engine::lap_scope::lap_scope(engine& of, lap_state otherwise) noex
   of_ = &of;
   lapping_ = &of;
   innermost_ = this;
-  of.is_disturbed_.store(true, std::memory_order_relaxed);
+  of.is_disturbed_.store(true, std::memory_order_release);
 }
 
 COHORT_INLINE engine::lap_scope::~lap_scope() {
@@ -320,12 +320,13 @@ COHORT_INLINE engine::lap_scope::~lap_scope() {
 }
 
 COHORT_INLINE bool engine::finds_disturbance() {
-  if (pending() != 0 || !may_do_without_lap()) return true;
-  // Where who runs the loop is true of this thread only, it is asked every time.
-  if (is_run_elsewhere_.load(std::memory_order_relaxed) && !io_.stopped()) return false;
-  is_disturbed_.store(false);
-  if (pending() == 0) return false;
-  is_disturbed_.store(true, std::memory_order_relaxed);  // another thread has started it meanwhile
+  const auto finds = [this] { return pending() != 0 || !may_do_without_lap(); };
+  if (finds()) return true;
+  // Who runs the loop is true of this thread, and of now, so it is asked every time.
+  if (is_run_elsewhere_.load(std::memory_order_relaxed)) return false;
+  is_disturbed_.exchange(false);
+  if (!finds()) return false;
+  is_disturbed_.store(true, std::memory_order_release);  // another thread has, meanwhile
   return true;
 }
 

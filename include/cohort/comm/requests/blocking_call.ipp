@@ -129,12 +129,16 @@ inline bool block_in_message(communicator_state& on, const body_functions& funct
                                                   bool is_promised, int& return_code) {
   if (functions.call == nullptr || functions.is_gated || on.queues) return false;
   if (!on.source.is_quiet() && !(is_promised && on.engine.may_do_without_lap())) return false;
-  const collective_call call = functions.call(body);
-  if (!on.blocks->takes(call)) return false;
+  std::optional<collective_call> call;
+  try {
+    call = functions.call(body);
+  } catch (...) {  // so it will where it is started, which reports it
+  }
+  if (!call || !on.blocks->takes(*call)) return false;
   count_blocking_call(on);
   if (is_promised) on.by_backend.add(functions.bytes(body));
   const mpi::lock calls(!is_promised);
-  return_code = on.blocks->run(call);
+  return_code = on.blocks->run(*call);
   return true;
 }
 
@@ -162,7 +166,8 @@ class blocking_call final : late_operation {
 
   void run(bool may_stay) {
     if (may_stay && at_once()) [[likely]] {
-      if (operation_) go_on();
+      if (operation_) [[unlikely]]
+        go_on();
     } else {
       run_operation();
     }
@@ -176,46 +181,42 @@ class blocking_call final : late_operation {
     if (waits || on_.engine.oversubscribed()) return false;
     const request_source::guard hold(on_.source);
     if (!on_.source.is_quiet()) return false;
-    if (functions_.call != nullptr && on_.choosing != backend_choosing::over) return false;
-    if (functions_.is_numbered) number_ = on_.sequence.next();
-    if (functions_.call != nullptr && on_.backend != nullptr && !functions_.is_gated &&
-        on_.options.checks != checks::cross_rank) {
-      const collective_call call = functions_.call(body_);
-      if (on_.backend->takes(call)) return by_backend(call);
+    const bool may_be_backends = functions_.call != nullptr && !functions_.is_gated &&
+                                 on_.options.checks != checks::cross_rank;
+    if (may_be_backends) {
+      if (on_.choosing != backend_choosing::over) return false;
+      if (on_.backend != nullptr && functions_.bytes(body_) > any_backend::most_bytes_at_once)
+        return false;
     }
+    const std::uint64_t before = on_.sequence.get();
+    if (functions_.is_numbered) number_ = on_.sequence.next();
+    auto backend = backend_run::not_begun;
     try {
-      const int return_code = post_and_look();
-      if (return_code != MPI_SUCCESS) [[unlikely]]
-        get().fail(mpi::make_error(return_code));
-      if (has_request_) get();
+      if (may_be_backends && on_.backend != nullptr) {
+        const collective_call call = functions_.call(body_);
+        if (on_.backend->takes(call)) {
+          std::error_code error;
+          backend = on_.backend->run(call, *this, error);
+          if (backend == backend_run::not_begun) {
+            on_.sequence.set(before);
+            return false;
+          }
+          on_.by_backend.add(functions_.bytes(body_));
+          if (error) get().fail(error);
+        }
+      }
+      if (backend == backend_run::not_begun) post_and_look();
     } catch (...) {
       get().fail_as_thrown();
     }
-    if (operation_) [[unlikely]]
-      look_on();
-    return true;
-  }
-  /// The same. With the guard held.
-  bool by_backend(const collective_call& call) {
-    std::error_code error;
-    const auto begun = on_.backend->run(call, *this, error);
-    if (begun == backend_run::not_begun) {
-      if (functions_.is_numbered) on_.sequence.set(number_ - 1);
-      return false;
-    }
-    on_.by_backend.add(functions_.bytes(body_));
-    has_ended_ = begun == backend_run::ended;
-    if (error) get().fail(error);
-    if (operation_) operation_->describe();
-    return true;
-  }
-  [[gnu::noinline]] void look_on() {
+    if (!operation_) [[likely]]
+      return true;
     operation_->describe();
-    has_ended_ = !operation_->is_pending() ||
-                 (request_source::pending(*operation_) && on_.source.look_for_end(*operation_));
+    has_ended_ = backend != backend_run::begun && ends_soon();
+    return true;
   }
-  /// Stage by stage, until one does not end soon. With the guard held. MPI's return code.
-  int post_and_look() {
+  /// Stage by stage, until one does not end soon. With the guard held.
+  void post_and_look() {
     poster post(on_, *this);
     int return_code = functions_.post(body_, post);
     while (return_code == MPI_SUCCESS && has_request_) {
@@ -224,8 +225,16 @@ class blocking_call final : late_operation {
       seen_.left = request_;
       if (return_code != MPI_SUCCESS || functions_.advance == nullptr) break;
       if (!functions_.advance(body_, post)) break;
+      if (!is_made_) seen_.status = empty_status.native();  // MPICH writes little of a send
     }
-    return return_code;
+    if (return_code != MPI_SUCCESS) [[unlikely]]
+      get().fail(mpi::make_error(return_code));
+    if (has_request_) get();
+  }
+  /// The operation, with the guard held.
+  [[gnu::noinline]] bool ends_soon() {
+    if (!operation_->is_pending()) return true;
+    return request_source::pending(*operation_) && on_.source.look_for_end(*operation_);
   }
 
   [[gnu::noinline]] void go_on() { seen_ = operation_->go_on(has_ended_); }
@@ -270,12 +279,12 @@ class blocking_call final : late_operation {
 namespace cohort::comm {
 
 COHORT_INLINE outcome_of_requests communicator_state::run(const body_functions& functions,
-                                                          void* body, bool is_right) {
+                                                          void* body) {
   outcome_of_requests seen{empty_status.native(), MPI_REQUEST_NULL, MPI_MESSAGE_NULL};
   const bool owes_turn = sequence.get() % engine.most_calls_without_turn == 0;
   if (owes_turn) engine.owe_turn();
-  const bool may_stay =
-      is_right && !owes_turn && source.usable() == errc{} && !engine.is_in_handler();
+  const bool may_stay = !owes_turn && source.usable() == errc{} && !engine.is_in_handler() &&
+                        functions.check(body, *this) == errc{};
   if (!(may_stay && blocks != nullptr && detail::block_in_mpi(*this, functions, body, seen.status)))
     detail::block_otherwise(*this, functions, body, may_stay, seen);
   return seen;

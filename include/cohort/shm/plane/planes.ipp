@@ -159,10 +159,9 @@ class plane {
   /// See comm::any_backend.
   comm::backend_run run(const comm::collective_call& call, comm::late_operation& op,
                         std::error_code& error) {
-    constexpr std::size_t most_bytes = 16 * 1024;
     constexpr unsigned most_looks = 100;
+    if (talks()) return comm::backend_run::not_begun;
     const std::size_t size = block_size(call.type);
-    if (talks() || call.count * size > most_bytes) return comm::backend_run::not_begun;
     const reducer reduce = is_reduction(call.kind) ? reducer(call.type, call.op) : reducer();
     bool has_ended = false;
     bool rouses = false;
@@ -174,8 +173,9 @@ class plane {
       try {
         planes_->make_room(0);
         sequences_[call.order].push(call, size, reduce, {});
-      } catch (...) {  // `start` says so
-        return comm::backend_run::not_begun;
+      } catch (...) {  // as in `start`
+        error = broken_ = std::make_error_code(std::errc::not_enough_memory);
+        return comm::backend_run::ended;
       }
       planes_->late.looked();
       std::vector<ended_call>& ended = planes_->ended;
