@@ -9,6 +9,7 @@
 #include <cohort/progress/deadline.hpp>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <numeric>
 #include <span>
@@ -326,6 +327,27 @@ TEST_CASE("two threads block at a time", "[blocking]") {
   other.join();
   CHECK(first == 100);
   CHECK(second == 100);
+}
+
+TEST_CASE("a call beside a thread that runs the loop again is refused", "[blocking]") {
+  using namespace blocking_test;
+  if (cohort::mpi::level() < cohort::thread_level::serialized) return;
+  asio::io_context io;
+  const communicator alone(io, MPI_COMM_SELF, {.backend = backend_choice::mpi});
+  cohort::barrier(alone, asio::detached);
+  std::thread([&] { io.run(); }).join();  // the last lap was that thread's
+  for (int i = 0; i < 3; ++i) cohort::barrier(alone, blocking);
+  io.restart();
+  auto work = asio::make_work_guard(io);
+  std::atomic<bool> runs{false};
+  asio::post(io, [&] { runs = true; });
+  std::thread other([&] { io.run(); });
+  while (!runs) std::this_thread::yield();
+  const auto refused = failure_of([&] { cohort::barrier(alone, blocking); });
+  work.reset();
+  other.join();
+  CHECK(refused.first == cohort::errc::wrong_thread);
+  cohort::barrier(alone, blocking);
 }
 
 TEST_CASE("where the loop has a thread, a call sleeps until that has done it", "[blocking]") {

@@ -5,6 +5,7 @@
 // most of them end the job.
 
 #include <cohort/collectives/all_reduce.hpp>
+#include <cohort/collectives/neighbor.hpp>
 #include <cohort/comm/creation_order.hpp>
 #include <cohort/core/asio.hpp>
 #include <cohort/mpi/environment.hpp>
@@ -174,6 +175,8 @@ int let_the_host_finalize(int argc, char** argv) {
     const cohort::environment adopted;
     const communicator world{io};
     const communicator kept = world;
+    const communicator ring =
+        world.create(cohort::mpi::cartesian({world.size()}, {true}), cohort::blocking);
     double number = 0;
     int ended = 0;
     cohort::recv(world, number, world.rank(), 1,
@@ -188,6 +191,14 @@ int let_the_host_finalize(int argc, char** argv) {
     io.restart();
     io.run();
     if (late != cohort::errc::finalized) return 2;
+    late = {};
+    std::vector<double> neighbours(2);
+    try {
+      cohort::neighbor_all_gather(ring, number, neighbours, cohort::blocking);
+    } catch (const std::system_error& why) {
+      late = why.code();
+    }
+    if (late != cohort::errc::finalized) return 3;
   }
   std::puts("MPI was finalized first");
   return 0;
