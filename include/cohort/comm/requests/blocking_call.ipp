@@ -281,7 +281,7 @@ namespace cohort::comm {
 COHORT_INLINE outcome_of_requests communicator_state::run(const body_functions& functions,
                                                           void* body) {
   outcome_of_requests seen{empty_status.native(), MPI_REQUEST_NULL, MPI_MESSAGE_NULL};
-  const bool owes_turn = sequence.get() % engine.most_calls_without_turn == 0;
+  const bool owes_turn = (sequence.get() + 1) % engine.most_calls_without_turn == 0;
   if (owes_turn) engine.owe_turn();
   const bool may_stay = !owes_turn && source.usable() == errc{} && !engine.is_in_handler() &&
                         functions.check(body, *this) == errc{};
