@@ -26,13 +26,13 @@ class mpi_blocking final : public any_backend {
     return call.count <= INT_MAX && call.count * static_cast<std::size_t>(size) <= INT_MAX;
   }
   void start(const collective_call& call, backend_completion done) override {
-    const int rc = run(call);
+    const int rc = block(call);
     done(rc == MPI_SUCCESS ? std::error_code() : mpi::make_error(rc));
   }
   [[nodiscard]] std::string_view name() const noexcept override { return "blocking"; }
 
   /// MPI's return code.
-  [[nodiscard]] int run(const collective_call& call) const {
+  [[nodiscard]] int block(const collective_call& call) const {
     const int count = static_cast<int>(call.count);
     const void* const in = call.in;
     void* const out = call.out;

@@ -138,7 +138,7 @@ inline bool block_in_message(communicator_state& on, const body_functions& funct
   count_blocking_call(on);
   if (is_promised) on.by_backend.add(functions.bytes(body));
   const mpi::lock calls(!is_promised);
-  return_code = on.blocks->run(*call);
+  return_code = on.blocks->block(*call);
   return true;
 }
 
