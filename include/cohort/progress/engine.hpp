@@ -327,7 +327,7 @@ class engine::in_place {
   /// Throws `std::errc::resource_deadlock_would_occur` inside a handler of the loop, and
   /// error(errc::wrong_thread) where a thread runs the loop of which the library knows nothing.
   explicit in_place(engine& of, on_trouble what = on_trouble::leave);
-  /// For what has been begun after `may_do_without_lap`; with `on_trouble::stay`.
+  /// For what has been begun where `is_quiet`, outside of handlers; with `on_trouble::stay`.
   struct begun {};
   in_place(engine& of, begun) noexcept;
   ~in_place();
